@@ -1,0 +1,1 @@
+"""A thousand token embeddings of a public sentence encoder and their 500 singular-plural pairs."""

@@ -1,0 +1,188 @@
+"""Reading embeddings, vocabularies and edges from files; every refusal names file and place."""
+
+from __future__ import annotations
+
+import csv
+import zipfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.resources import as_file, files
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors import SafetensorError, safe_open
+
+from constructions.attention import FloatArray, checked_array
+from constructions.relations import IntArray, RelationTarget, checked_edges, relation_target
+
+_DELIMITERS = {".csv": ",", ".tsv": "\t"}
+
+
+class InputFileError(ValueError):
+    """A file that a user named cannot be read as what it should be."""
+
+
+@dataclass(frozen=True)
+class EdgeFile:
+    """Edges (m', 2) in file order, and the header row that was skipped, if there was one."""
+
+    edges: IntArray
+    header: tuple[str, str] | None
+
+
+def read_embeddings(path: Path) -> FloatArray:
+    """Embeddings (m, d_model) from ``.npy``, ``.npz`` or ``.safetensors``.
+
+    In a file of several arrays the one named "embeddings" is taken, or the only one.
+    """
+    suffix = path.suffix.lower()
+    if suffix == ".npy":
+        array = _numpy_load(path)
+    elif suffix == ".npz":
+        array = _chosen(_npz_arrays(path), path)
+    elif suffix == ".safetensors":
+        array = _chosen(_safetensors_arrays(path), path)
+    else:
+        raise InputFileError(f"{path}: embeddings must be .npy, .npz or .safetensors")
+    return checked_array(array, f"embeddings in {path}", 2)
+
+
+def read_vocabulary(path: Path) -> tuple[str, ...]:
+    """One token a line, in the order of the embeddings' rows; no token twice."""
+    lines = _text(path).split("\n")
+    if lines and lines[-1] == "":
+        lines.pop()
+    if not lines:
+        raise InputFileError(f"{path}: the vocabulary is empty")
+    seen: dict[str, int] = {}
+    for number, token in enumerate(lines, start=1):
+        if token in seen:
+            raise InputFileError(
+                f"{path}, line {number}: {token!r} stands in line {seen[token]} too"
+            )
+        seen[token] = number
+    return tuple(lines)
+
+
+def read_edges(path: Path, items: int, vocabulary: Sequence[str] | None = None) -> EdgeFile:
+    """Edges from ``.csv``, ``.tsv`` (two columns) or ``.npy`` ((m', 2) integers).
+
+    Cells are indices in [0, items), or tokens when a vocabulary is given. A first row is a header
+    when neither cell is an index (a token of the vocabulary); it is returned, not dropped
+    silently. Line ends of any kind, a byte-order mark and blank lines are allowed.
+    """
+    suffix = path.suffix.lower()
+    if suffix == ".npy":
+        return EdgeFile(checked_edges(_numpy_load(path), items), None)
+    if suffix not in _DELIMITERS:
+        raise InputFileError(f"{path}: edges must be .csv, .tsv or .npy")
+    reader = csv.reader(_text(path).split("\n"), delimiter=_DELIMITERS[suffix])
+    index = None if vocabulary is None else {token: i for i, token in enumerate(vocabulary)}
+    header: tuple[str, str] | None = None
+    pairs: list[tuple[int, int]] = []
+    seen: dict[tuple[int, int], int] = {}
+    first = True
+    for row in reader:
+        cells = [cell if index is not None and cell in index else cell.strip() for cell in row]
+        if not any(cells):
+            continue
+        place = f"{path}, line {reader.line_num}"
+        if len(cells) != 2:
+            raise InputFileError(f"{place}: {len(cells)} columns where two are needed: {row}")
+        found = [_item(cell, index) for cell in cells]
+        if first and found == [None, None]:
+            header, first = (cells[0], cells[1]), False
+            continue
+        first = False
+        pair = _checked_pair(cells, found, items, index is not None, place)
+        if pair in seen:
+            raise InputFileError(f"{place}: the edge {cells} stands in line {seen[pair]} too")
+        seen[pair] = reader.line_num
+        pairs.append(pair)
+    if not pairs:
+        raise InputFileError(f"{path}: no edges")
+    return EdgeFile(np.array(pairs, dtype=np.int64), header)
+
+
+def token_example() -> RelationTarget:
+    """The shipped example: real token embeddings and their singular→plural relations."""
+    folder = files("verification.token_example")
+    with (
+        as_file(folder / "tokens.safetensors") as tensors,
+        as_file(folder / "vocabulary.txt") as words,
+    ):
+        embeddings, vocabulary = read_embeddings(tensors), read_vocabulary(words)
+    with as_file(folder / "singular_plural.csv") as pairs:
+        edges = read_edges(pairs, len(embeddings), vocabulary).edges
+    return relation_target(embeddings, edges, vocabulary)
+
+
+def _item(cell: str, index: dict[str, int] | None) -> int | None:
+    if index is not None:
+        return index.get(cell)
+    try:
+        return int(cell)
+    except ValueError:
+        return None
+
+
+def _checked_pair(
+    cells: list[str], found: list[int | None], items: int, by_token: bool, place: str
+) -> tuple[int, int]:
+    pair = []
+    for cell, item in zip(cells, found, strict=True):
+        if item is None:
+            kind = "a token of the vocabulary" if by_token else "an index"
+            raise InputFileError(f"{place}: {cell!r} is not {kind}")
+        if not 0 <= item < items:
+            raise InputFileError(f"{place}: {item} is not an item: there are {items}, from 0")
+        pair.append(item)
+    return pair[0], pair[1]
+
+
+def _text(path: Path) -> str:
+    try:
+        text = path.read_bytes().decode("utf-8-sig")
+    except UnicodeDecodeError as failure:
+        raise InputFileError(f"{path}: not UTF-8 text ({failure})") from None
+    except OSError as failure:
+        raise InputFileError(f"{path}: {failure.strerror}") from None
+    return text.replace("\r\n", "\n").replace("\r", "\n")
+
+
+def _numpy_load(path: Path) -> Any:
+    try:
+        return np.load(path, allow_pickle=False)
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as failure:
+        raise InputFileError(f"{path}: cannot be read as numpy data: {failure}") from None
+
+
+def _npz_arrays(path: Path) -> dict[str, NDArray[Any]]:
+    archive = _numpy_load(path)
+    if not isinstance(archive, np.lib.npyio.NpzFile):
+        raise InputFileError(f"{path}: not an .npz archive")
+    try:
+        with archive:
+            return {name: archive[name] for name in archive.files}
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as failure:
+        raise InputFileError(f"{path}: cannot be read as numpy data: {failure}") from None
+
+
+def _safetensors_arrays(path: Path) -> dict[str, NDArray[Any]]:
+    try:
+        with safe_open(path, framework="numpy") as file:
+            return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    except (SafetensorError, OSError, TypeError) as failure:
+        raise InputFileError(f"{path}: cannot be read as safetensors: {failure}") from None
+
+
+def _chosen(arrays: dict[str, NDArray[Any]], path: Path) -> NDArray[Any]:
+    if "embeddings" in arrays:
+        return arrays["embeddings"]
+    if len(arrays) == 1:
+        return next(iter(arrays.values()))
+    raise InputFileError(
+        f"{path}: holds {sorted(arrays)}; name the array of embeddings 'embeddings'"
+    )
