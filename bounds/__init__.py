@@ -2,6 +2,14 @@
 
 from bounds.arithmetic import Ball
 from bounds.bound import VERSION, Bound
+from bounds.closed_forms import (
+    closed_form_heads,
+    growth_rate,
+    growth_remainder,
+    tail_energy,
+    tail_energy_bounds,
+)
+from bounds.context_floor import context_floor, context_min_heads
 from bounds.errors import ArgumentError, HypothesisError, ModelMismatchError, UndecidedError
 from bounds.harmonics import (
     density_constant,
@@ -10,10 +18,25 @@ from bounds.harmonics import (
     invariant_dimension,
 )
 from bounds.head_floor import head_floor, min_heads
+from bounds.head_overlap import head_overlap, target_overlap
+from bounds.invariant_rank import invariant_rank
 from bounds.key_dimension import family_log2, key_dimension_bits, storage_efficiency
+from bounds.majority_vote import (
+    majority_vote_ceiling,
+    majority_vote_error,
+    majority_vote_heads,
+)
 from bounds.model import Model
 from bounds.profiles import NEAREST_NEIGHBOR, StepProfile
+from bounds.rank_one import rank_one_error_bound, rank_one_heads
+from bounds.separation import separation, square_wave
 from bounds.softmax_scale import softmax_error, softmax_scale
+from bounds.temperature import (
+    orthonormal_scale,
+    sphere_margin,
+    sphere_scale,
+    sphere_scale_with_failure,
+)
 
 __version__ = VERSION
 
@@ -27,15 +50,36 @@ __all__ = [
     "ModelMismatchError",
     "StepProfile",
     "UndecidedError",
+    "closed_form_heads",
+    "context_floor",
+    "context_min_heads",
     "density_constant",
     "family_log2",
+    "growth_rate",
+    "growth_remainder",
     "harmonic_dimension",
     "head_dimension",
     "head_floor",
+    "head_overlap",
     "invariant_dimension",
+    "invariant_rank",
     "key_dimension_bits",
+    "majority_vote_ceiling",
+    "majority_vote_error",
+    "majority_vote_heads",
     "min_heads",
+    "orthonormal_scale",
+    "rank_one_error_bound",
+    "rank_one_heads",
+    "separation",
     "softmax_error",
     "softmax_scale",
+    "sphere_margin",
+    "sphere_scale",
+    "sphere_scale_with_failure",
+    "square_wave",
     "storage_efficiency",
+    "tail_energy",
+    "tail_energy_bounds",
+    "target_overlap",
 ]

@@ -17,7 +17,7 @@ from typing import TypeVar
 
 import numpy as np
 import sympy
-from flint import arb, ctx, fmpq, fmpz
+from flint import acb, arb, ctx, fmpq, fmpz
 
 from bounds.errors import ArgumentError, UndecidedError
 
@@ -26,7 +26,8 @@ T = TypeVar("T")
 PRECISION_LIMIT = 1 << 20
 """Bits at which an undecided comparison is reported as undecided."""
 
-_DECIMAL = re.compile(r"([+-]?)(\d*)(?:\.(\d*))?(?:[eE]([+-]?\d{1,7}))?")
+_DIGITS = "[0-9]+(?:_[0-9]+)*"
+_DECIMAL = re.compile(rf"([+-]?)({_DIGITS})?(?:\.({_DIGITS})?)?(?:[eE]([+-]?[0-9]{{1,7}}))?")
 _EXPONENT_LIMIT = 1_000_000
 
 precision = ctx.workprec
@@ -69,8 +70,9 @@ class Ball:
             return cls.from_arb(to_arb(value))
 
     def arb(self) -> arb:
-        """The same interval as a flint ball, at full precision."""
-        return arb((fmpz(self.mid_man), self.mid_exp), (fmpz(self.rad_man), self.rad_exp))
+        """The same interval as a flint ball, whatever the precision in force."""
+        with precision(self.mid_man.bit_length() + 64):
+            return arb((fmpz(self.mid_man), self.mid_exp), (fmpz(self.rad_man), self.rad_exp))
 
     @property
     def lower(self) -> Fraction:
@@ -194,7 +196,9 @@ def to_arb(value: int | Fraction | sympy.Expr | Ball | arb) -> arb:
         return arb(fmpz(value))
     if isinstance(value, Fraction):
         return arb(fmpq(value.numerator, value.denominator))
-    return _expression_to_arb(value)
+    if isinstance(value, sympy.Expr):
+        return _expression_to_arb(value)
+    raise ArgumentError("number", value, "an int, Fraction, Ball, arb or sympy number")
 
 
 _ARB_FUNCTIONS: dict[object, Callable[[arb], arb]] = {
@@ -221,13 +225,18 @@ def _expression_to_arb(value: sympy.Expr) -> arb:
     if isinstance(value, sympy.Pow):
         base, exponent = value.args
         if exponent.is_Integer:
-            return _expression_to_arb(base) ** int(exponent)
+            return _integer_power(_expression_to_arb(base), int(exponent))
         if exponent == sympy.Rational(1, 2):
             return _expression_to_arb(base).sqrt()
         return _expression_to_arb(base) ** _expression_to_arb(exponent)
     if value.func in _ARB_FUNCTIONS:
         return _ARB_FUNCTIONS[value.func](_expression_to_arb(value.args[0]))
     raise ArgumentError("number", value, "built of rationals, pi, sums, products, powers, sqrt")
+
+
+def _integer_power(base: arb, exponent: int) -> arb:
+    # flint's real power is nan for a ball that contains zero; its complex power is not
+    return (acb(base) ** exponent).real
 
 
 def exact_rational(value: object, name: str) -> Fraction:
@@ -248,11 +257,15 @@ def exact_rational(value: object, name: str) -> Fraction:
         return Fraction(int(fmpq(value).p), int(fmpq(value).q))
     if isinstance(value, sympy.Rational):
         return Fraction(int(value.p), int(value.q))
-    if isinstance(value, np.floating):
-        value = float(value)  # exact for half, single and double precision
     if isinstance(value, numbers.Rational | np.integer):
         return Fraction(int(value.numerator), int(value.denominator))
-    if isinstance(value, float | decimal.Decimal) and math.isfinite(value):
+    if isinstance(value, float | np.floating) and np.isfinite(value):
+        return Fraction(*map(int, value.as_integer_ratio()))
+    if (
+        isinstance(value, decimal.Decimal)
+        and value.is_finite()
+        and abs(value.adjusted()) < _EXPONENT_LIMIT
+    ):
         return Fraction(value)
     raise ArgumentError(name, value, allowed)
 
@@ -267,6 +280,11 @@ def exact_integer(value: object, name: str, minimum: int, maximum: int | None = 
     if number < minimum or (maximum is not None and number > maximum):
         raise ArgumentError(name, value, allowed)
     return number
+
+
+def square(value: arb) -> arb:
+    """``value`` squared; flint's own ``value ** 2`` is nan for a ball that contains zero."""
+    return value * value
 
 
 def certify(
@@ -322,15 +340,31 @@ def ceiling(value: Fraction) -> int:
 
 def log2_text(value: int, digits: int = 4) -> str:
     """log2 of a positive integer of any size, rounded down to ``digits`` decimals."""
-    with precision(value.bit_length().bit_length() + 64):
-        scaled = (to_arb(value).log() / arb.const_log2() * 10**digits).lower().floor()
-        units = int(scaled.unique_fmpz())
+    if value < 1:
+        raise ArgumentError("value", value, "a positive integer")
+
+    def attempt(_: int) -> int | None:
+        if value & (value - 1) == 0:
+            return int((value.bit_length() - 1) * 10**digits)
+        units = (to_arb(value).log() / arb.const_log2() * 10**digits).floor().unique_fmpz()
+        return None if units is None else int(units)
+
+    units = certify(attempt, "log2")
     return f"{units // 10**digits}.{units % 10**digits:0{digits}d}"
 
 
 def integer_text(value: int) -> str:
     """Decimal digits of an integer of any size (the interpreter limits ``str(int)``)."""
     return str(fmpz(value))
+
+
+def rational_text(value: Fraction) -> str:
+    """An exact rational for a person: as it is when short, else six digits."""
+    if max(value.numerator.bit_length(), value.denominator.bit_length()) < 64:
+        text = str(value)
+        if len(text) <= 20:
+            return text
+    return Ball.of(value, 64).decimal(6)
 
 
 def parse_integer(text: str) -> int:
@@ -359,7 +393,7 @@ def _float_toward(value: Fraction, direction: float) -> float:
 
 
 def _parse_rational(text: str, name: str, allowed: str) -> Fraction:
-    parts = [_parse_decimal(part) for part in text.replace("_", "").strip().split("/")]
+    parts = [_parse_decimal(part) for part in text.strip().split("/")]
     if len(parts) > 2 or None in parts or (len(parts) == 2 and parts[1] == 0):
         raise ArgumentError(name, text, allowed)
     top, bottom = (parts[0], parts[1] if len(parts) == 2 else Fraction(1))
@@ -372,9 +406,9 @@ def _parse_decimal(text: str) -> Fraction | None:
     match = _DECIMAL.fullmatch(text.strip())
     if match is None:
         return None
-    sign, whole, decimals, exponent = match.groups()
-    digits = (whole or "") + (decimals or "")
-    shift = int(exponent or 0) - len(decimals or "")
+    sign, whole, decimals, exponent = ((part or "").replace("_", "") for part in match.groups())
+    digits = whole + decimals
+    shift = int(exponent or 0) - len(decimals)
     if not digits or abs(shift) > _EXPONENT_LIMIT:
         return None
     value = Fraction(int(fmpz(digits)) * (-1 if sign == "-" else 1))

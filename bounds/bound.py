@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 from importlib.metadata import PackageNotFoundError, version
+from types import MappingProxyType
 from typing import Any, Literal, TypeAlias
 
 import sympy
 
-from bounds.arithmetic import Ball, integer_text, log2_text, parse_integer
+from bounds.arithmetic import Ball, integer_text, log2_text, parse_integer, rational_text
 from bounds.errors import ArgumentError, ModelMismatchError
 from bounds.expressions import expression_from_tree, expression_to_tree
 from bounds.model import Model
@@ -19,6 +21,9 @@ Kind = Literal["lower", "upper", "exact"]
 Status = Literal["proved", "certified", "heuristic", "claim", "vacuous"]
 Value: TypeAlias = int | Fraction | Ball | sympy.Expr
 Parameter: TypeAlias = int | Fraction | str | None
+
+_IN_MODEL = {"r", "values"}
+"""Parameters that the model compares: they may differ where one model covers the other."""
 
 _KINDS = ("lower", "upper", "exact")
 _STATUSES = ("proved", "certified", "heuristic", "claim", "vacuous")
@@ -57,14 +62,29 @@ class Bound:
     hypotheses: tuple[str, ...]
     model: Model
     source: str
-    parameters: dict[str, Parameter] = field(hash=False)
+    parameters: Mapping[str, Parameter] = field(hash=False)
     package_version: str = VERSION
 
     def __post_init__(self) -> None:
+        if not isinstance(self.quantity, str):
+            raise ArgumentError("quantity", self.quantity, "a text")
+        if isinstance(self.value, bool) or not isinstance(
+            self.value, int | Fraction | Ball | sympy.Expr
+        ):
+            raise ArgumentError("value", self.value, "an int, Fraction, Ball or sympy number")
+        if isinstance(self.value, sympy.Expr) and not (self.value.is_number and self.value.is_real):
+            raise ArgumentError("value", self.value, "a real sympy number")
         if self.kind not in _KINDS:
             raise ArgumentError("kind", self.kind, f"one of {_KINDS}")
         if self.status not in _STATUSES:
             raise ArgumentError("status", self.status, f"one of {_STATUSES}")
+        object.__setattr__(self, "parameters", MappingProxyType(dict(self.parameters)))
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"parameters": dict(self.parameters)}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state | {"parameters": MappingProxyType(state["parameters"])})
 
     def applies_to(self, model: Model) -> bool:
         """Whether this bound is one for ``model``: lower bounds pass down, upper bounds pass up."""
@@ -84,6 +104,12 @@ class Bound:
             raise ModelMismatchError(
                 f"the lower bound is for [{self.model}], which does not contain [{upper.model}]"
             )
+        for name in sorted(self.parameters.keys() & upper.parameters.keys() - _IN_MODEL):
+            if self.parameters[name] != upper.parameters[name]:
+                raise ModelMismatchError(
+                    f"the bounds are for different {name}: {self.parameters[name]} and "
+                    f"{upper.parameters[name]}"
+                )
         return bool(_comparable(self.value) <= _comparable(upper.value))
 
     def value_text(self) -> str:
@@ -91,7 +117,9 @@ class Bound:
         if isinstance(self.value, Ball):
             rounding = {"lower": "down", "upper": "up", "exact": "nearest"}[self.kind]
             return self.value.decimal(10, rounding)
-        return count_text(self.value) if isinstance(self.value, int) else str(self.value)
+        if isinstance(self.value, int):
+            return count_text(self.value)
+        return rational_text(self.value) if isinstance(self.value, Fraction) else str(self.value)
 
     def __str__(self) -> str:
         text = self.sentence.format(value=self.value_text())
@@ -101,9 +129,7 @@ class Bound:
         value = sympy.latex(self.value) if isinstance(self.value, sympy.Basic) else None
         if isinstance(self.value, int):
             value = integer_text(self.value)
-        elif isinstance(self.value, Fraction):
-            value = sympy.latex(sympy.Rational(self.value.numerator, self.value.denominator))
-        elif isinstance(self.value, Ball):
+        elif isinstance(self.value, Fraction | Ball):
             value = self.value_text()
         relation = {"lower": r"\ge", "upper": r"\le", "exact": "="}[self.kind]
         name = rf"\text{{{self.quantity}}}"
@@ -155,14 +181,16 @@ class Bound:
             )
         except ArgumentError:
             raise
-        except (KeyError, TypeError, ValueError, AttributeError) as failure:
+        except (LookupError, TypeError, ValueError, AttributeError, ZeroDivisionError) as failure:
             raise ArgumentError(
                 "bound", text, f"JSON written by Bound.to_json ({failure!r})"
             ) from None
 
 
 def count_text(count: int) -> str:
-    """An integer >= 0 for a person: long ones shortened, with their log2."""
+    """An integer for a person: long ones shortened, with their log2."""
+    if count < 0:
+        return f"-{count_text(-count)}"
     if count < 10**15:
         return str(count)
     digits = integer_text(count)

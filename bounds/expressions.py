@@ -40,7 +40,10 @@ def expression_from_tree(tree: Any) -> Any:
     """The sympy expression that :func:`expression_to_tree` wrote."""
     head, *rest = tree
     if head == "Rational":
-        return sympy.Rational(int(rest[0], 16), int(rest[1], 16))
+        top, bottom = int(rest[0], 16), int(rest[1], 16)
+        if bottom <= 0:
+            raise ArgumentError("expression", bottom, "a positive denominator")
+        return sympy.Rational(top, bottom)
     if head == "Symbol":
         return sympy.Symbol(str(rest[0]), **rest[1])
     if head == "Function":

@@ -39,7 +39,7 @@ def invariant_dimension(r: int, degree: int) -> int:
 
     The dimension of the harmonics of degree $\ell$ that are invariant under the rotations fixing
     an $r$-dimensional subspace, $r \ge 1$, $\ell \ge 0$: those that a function of $K^\top w$ can
-    have, $K \in \mathbb R^{d \times r}$, $d - r \ge 2$. Source: this package, H2.
+    have, $K \in \mathbb R^{d \times r}$, $d - r \ge 2$. Source: [attention-bounds, H2].
 
     >>> invariant_dimension(2, 3)
     4
@@ -54,7 +54,7 @@ def head_dimension(d: int, r: int, degree: int, *, values: Values = "general") -
 
     For scalar values $M(r,\ell)$; for general values
     $M(r,\ell) + \min\{rM(r,\ell-1) + M(r,\ell), (d-r)M(r,\ell-1)\} + M(r,\ell-2)$.
-    Never above $N(d,\ell)$ for $\ell \ge 1$. Source: this package, H2, step 3.
+    Never above $N(d,\ell)$ for $\ell \ge 1$. Source: [attention-bounds, H2].
 
     >>> head_dimension(6, 2, 3), head_dimension(6, 2, 3, values="scalar")
     (16, 4)

@@ -6,55 +6,34 @@ in docs/C1-key-dimension.md.
 
 from __future__ import annotations
 
-from fractions import Fraction
-from math import comb, factorial
-from typing import Literal
+from collections.abc import Iterable
 
 import sympy
 from flint import arb
 
 from bounds.arithmetic import Ball, certain_ceiling, certified_ball, certify, exact_integer, to_arb
-from bounds.bound import Bound
-from bounds.errors import ArgumentError
+from bounds.bound import Bound, Parameter
+from bounds.graph_families import FAMILY_SIZE, Family, GraphFamily, family_log2, graph_family
 from bounds.model import Model
 
-Family = Literal["permutation", "functional", "digraph"]
+__all__ = [
+    "FAMILY_SIZE",
+    "Family",
+    "family_log2",
+    "family_parameters",
+    "key_dimension_bits",
+    "storage_efficiency",
+]
 
 SOURCE = "[attention-bounds, C1]"
 
 _EXACT_BITS = 1 << 16
 
-_m, _edges, _D, _dm, _b = sympy.symbols("m m' D_K d_model b", integer=True, positive=True)
+_D, _dm, _b = sympy.symbols("D_K d_model b", integer=True, positive=True)
 _G = sympy.Symbol("G", positive=True)
-
-FAMILY_SIZE = {
-    "permutation": sympy.factorial(_m),
-    "functional": _m**_m,
-    "digraph": sympy.binomial(_m**2, _edges),
-}
-"""The number of graphs in each family, as sympy expressions in m and m'."""
 
 STATEMENT = sympy.Ge(2 * _dm * _D * _b, sympy.log(_G) / sympy.log(2))
 EFFICIENCY_STATEMENT = sympy.Le(sympy.log(_G) / sympy.log(2) / (2 * _dm * _D * _b), 1)
-
-
-def family_log2(
-    items: int, family: Family = "permutation", relations: int | None = None, *, digits: int = 15
-) -> Ball:
-    r"""$\log_2 G$ of a family of graphs on ``items`` $m$ vertices, as a certified ball.
-
-    ``"permutation"``: $G = m!$; ``"functional"`` (each vertex has one successor): $m^m$;
-    ``"digraph"`` with ``relations`` $m'$ edges, self-loops allowed: $\binom{m^2}{m'}$. Any size:
-    large ones by log-Gamma. Source: [attention-bounds, C1].
-
-    >>> family_log2(256).decimal(6)
-    '1684.00'
-    """
-    m, edges = _family_arguments(items, family, relations)
-    digits = exact_integer(digits, "digits", 1)
-    if _is_single(m, family, edges):
-        return Ball.of(0)
-    return certified_ball(lambda _: _log2_size(m, family, edges), digits, "log2 of the family")
 
 
 def key_dimension_bits(
@@ -62,8 +41,10 @@ def key_dimension_bits(
     d_model: int,
     bits: int,
     *,
-    family: Family = "permutation",
+    family: Family | GraphFamily = "permutation",
     relations: int | None = None,
+    degree: int | None = None,
+    edges: Iterable[tuple[int, int]] | None = None,
     threshold_bits: int = 0,
 ) -> Bound:
     r"""The least $D_K = \sum_k d_k$ with which every graph of a family can be realised.
@@ -79,17 +60,17 @@ def key_dimension_bits(
     >>> key_dimension_bits(1024, 64, 16).value
     5
     """
-    m, edges = _family_arguments(items, family, relations)
+    graphs = graph_family(items, family, relations, degree=degree, edges=edges)
     d_model = exact_integer(d_model, "d_model", 1)
     bits = exact_integer(bits, "bits", 1)
     threshold_bits = exact_integer(threshold_bits, "threshold_bits", 0)
-    value = _least_key_dimension(m, family, edges, 2 * d_model * bits, threshold_bits)
+    value = _least_key_dimension(graphs, 2 * d_model * bits, threshold_bits)
     return Bound(
         quantity="key dimension",
         value=value,
         kind="lower",
         status="proved" if value > 0 else "vacuous",
-        sentence=f"realizing every {_family_text(m, family, edges)} with {bits}-bit weights and "
+        sentence=f"realizing every {graphs} with {bits}-bit weights and "
         f"d_model = {d_model} takes a total key dimension of at least {{value}}",
         statement=STATEMENT,
         hypotheses=(
@@ -105,7 +86,7 @@ def key_dimension_bits(
             weight_bits=bits,
         ),
         source=SOURCE,
-        parameters=_parameters(m, family, edges)
+        parameters=family_parameters(graphs)
         | {"d_model": d_model, "bits": bits, "threshold_bits": threshold_bits},
     )
 
@@ -116,8 +97,10 @@ def storage_efficiency(
     key_dim: int,
     bits: int,
     *,
-    family: Family = "permutation",
+    family: Family | GraphFamily = "permutation",
     relations: int | None = None,
+    degree: int | None = None,
+    edges: Iterable[tuple[int, int]] | None = None,
     digits: int = 15,
 ) -> Bound:
     r"""$\log_2 G / (2\,d_{model}D_K\,b)$: how much of the weights' capacity a construction uses.
@@ -128,22 +111,21 @@ def storage_efficiency(
     >>> print(storage_efficiency(256, 16, 80, 16).value.decimal(4))
     0.04111
     """
-    m, edges = _family_arguments(items, family, relations)
+    graphs = graph_family(items, family, relations, degree=degree, edges=edges)
     d_model = exact_integer(d_model, "d_model", 1)
     key_dim = exact_integer(key_dim, "key_dim", 1)
     bits = exact_integer(bits, "bits", 1)
     capacity = 2 * d_model * key_dim * bits
-    log2_size = family_log2(m, family, edges, digits=digits + 1)
-    value = certified_ball(
-        lambda _: log2_size.arb() / to_arb(capacity), digits, "the storage efficiency"
-    ) if log2_size != Ball.of(0) else Ball.of(0)  # fmt: skip
+    value = Ball.of(0) if graphs.is_single else certified_ball(
+        lambda _: graphs.log2_arb() / to_arb(capacity), digits, "the storage efficiency"
+    )  # fmt: skip
     return Bound(
         quantity="storage efficiency",
         value=value,
-        kind="exact",
+        kind="exact" if graphs.exact else "lower",
         status="certified",
         sentence=f"a layer of total key dimension {key_dim} with {bits}-bit weights and d_model = "
-        f"{d_model} that realizes a {_family_text(m, family, edges)} stores {{value}} of its limit",
+        f"{d_model} that realizes a {graphs} stores {{value}} of its limit",
         statement=EFFICIENCY_STATEMENT,
         hypotheses=("embeddings, head sizes, readout and threshold fixed in advance",),
         model=Model(
@@ -154,75 +136,41 @@ def storage_efficiency(
             weight_bits=bits,
         ),
         source=SOURCE,
-        parameters=_parameters(m, family, edges)
+        parameters=family_parameters(graphs)
         | {"d_model": d_model, "key_dim": key_dim, "bits": bits},
     )
 
 
-def _least_key_dimension(m: int, family: Family, edges: int | None, unit: int, spare: int) -> int:
+def family_parameters(graphs: GraphFamily) -> dict[str, Parameter]:
+    """What a bound records of the family that it is for."""
+    own: dict[str, Parameter] = {
+        "items": graphs.items,
+        "family": graphs.name,
+        "relations": graphs.relations,
+    }
+    if graphs.degree is not None:
+        own["degree"] = graphs.degree
+    if graphs.automorphisms is not None:
+        own["automorphisms"] = graphs.automorphisms
+    return own
+
+
+def _least_key_dimension(graphs: GraphFamily, unit: int, spare: int) -> int:
     """The least D >= 0 with unit * D + spare >= log2 G, exactly."""
-    with_log = certify(
-        lambda _: _settled(_log2_size(m, family, edges)), "log2 of the family", limit=1 << 12
-    )
-    if with_log.upper() < _EXACT_BITS:
-        missing = (_exact_size(m, family, edges) - 1).bit_length() - spare  # ceil(log2 G) - spare
-        return max(0, -(-missing // unit))
+    limit = max(1 << 14, 8 * graphs.items.bit_length())
+    whole = graphs.log2_integer()
+    if whole is None:
+        near = certify(lambda _: _settled(graphs.log2_arb()), "log2 of the family", limit=limit)
+        if near.upper() < _EXACT_BITS:
+            whole = (graphs.size() - 1).bit_length()  # ceil(log2 G)
+    if whole is not None:
+        return max(0, -(-(whole - spare) // unit))
 
     def attempt(_: int) -> int | None:
-        return certain_ceiling((_log2_size(m, family, edges) - spare) / unit)
+        return certain_ceiling((graphs.log2_arb() - spare) / unit)
 
-    if family == "functional" and m & (m - 1) == 0:  # log2 G = m log2 m is an integer
-        return max(0, -(-(m * (m.bit_length() - 1) - spare) // unit))
-    return max(0, certify(attempt, "the least key dimension", limit=1 << 14))
+    return max(0, certify(attempt, "the least key dimension", limit=limit))
 
 
 def _settled(value: arb) -> arb | None:
     return value if value.is_finite() and value.rad() < 1 else None
-
-
-def _log2_size(m: int, family: Family, edges: int | None) -> arb:
-    items = to_arb(m)
-    if family == "permutation":
-        return (items + 1).lgamma() / arb.const_log2()
-    if family == "functional":
-        return items * items.log() / arb.const_log2()
-    pairs, count = to_arb(m * m), to_arb(edges or 0)
-    choose = (pairs + 1).lgamma() - (count + 1).lgamma() - (pairs - count + 1).lgamma()
-    return choose / arb.const_log2()
-
-
-def _exact_size(m: int, family: Family, edges: int | None) -> int:
-    if family == "permutation":
-        return factorial(m)
-    if family == "functional":
-        return int(m**m)
-    return comb(m * m, edges or 0)
-
-
-def _is_single(m: int, family: Family, edges: int | None) -> bool:
-    return m == 1 or (family == "digraph" and edges in (0, m * m))
-
-
-def _family_arguments(items: object, family: object, relations: object) -> tuple[int, int | None]:
-    m = exact_integer(items, "items", 1)
-    if family not in FAMILY_SIZE:
-        raise ArgumentError("family", family, f"one of {tuple(FAMILY_SIZE)}")
-    if family == "digraph":
-        if relations is None:
-            raise ArgumentError("relations", None, "given for the family 'digraph'")
-        return m, exact_integer(relations, "relations", 0, m * m)
-    if relations is not None and exact_integer(relations, "relations", 0) != m:
-        raise ArgumentError("relations", relations, f"absent or {m} for the family {family!r}")
-    return m, None
-
-
-def _family_text(m: int, family: Family, edges: int | None) -> str:
-    if family == "digraph":
-        return f"directed graph with {edges} relations on {m} items"
-    return f"{family} graph on {m} items"
-
-
-def _parameters(
-    m: int, family: Family, edges: int | None
-) -> dict[str, int | Fraction | str | None]:
-    return {"items": m, "family": family, "relations": edges}

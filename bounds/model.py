@@ -11,15 +11,15 @@ from bounds.harmonics import Values
 
 Attention = Literal["generalized", "hard", "soft"]
 Readout = Literal["sum", "max-threshold", "row-argmax", "null-token-softmax"]
-Task = Literal["nearest-neighbor", "relations"]
-Embeddings = Literal["random-frame", "fixed", "free"]
+Task = Literal["nearest-neighbor", "step-profile", "relations"]
+Embeddings = Literal["random-frame", "random-sphere", "fixed", "free"]
 
 _ALLOWED = {
-    "task": ("nearest-neighbor", "relations"),
+    "task": ("nearest-neighbor", "step-profile", "relations"),
     "attention": ("generalized", "hard", "soft"),
     "values": ("general", "scalar", None),
     "readout": ("sum", "max-threshold", "row-argmax", "null-token-softmax"),
-    "embeddings": ("random-frame", "fixed", "free"),
+    "embeddings": ("random-frame", "random-sphere", "fixed", "free"),
 }
 
 
@@ -27,14 +27,15 @@ _ALLOWED = {
 class Model:
     """A class of attention layers with the task that they are judged on.
 
-    ``task``: ``"nearest-neighbor"`` (error on $\\mathcal D_N$) or ``"relations"`` (recognition of
-    a relation graph). ``attention``: ``"hard"``, ``"soft"``, or ``"generalized"`` (any bounded
-    score function of $K^\\top X$ and $y$: contains the other two). ``values``: ``"general"``
-    (any V), ``"scalar"`` (V = a I), ``None`` where nothing is routed. ``readout``: how heads are
-    aggregated. ``embeddings``: random orthonormal frames, fixed in advance, or free to choose.
-    ``rank``: the largest query/key dimension of a head, ``None`` for any. ``weight_bits``: bits a
-    weight, ``None`` for real weights. ``context``: the number N of points, ``None`` where the
-    task has none.
+    ``task``: ``"nearest-neighbor"`` or ``"step-profile"`` (error of a layer on $N$ random points)
+    or ``"relations"`` (recognition of a relation graph). ``attention``: ``"hard"``, ``"soft"``,
+    or ``"generalized"`` (any bounded score function of $K^\\top X$ and $y$: contains the other
+    two). ``values``: ``"general"`` (any V), ``"scalar"`` (V = a I), ``None`` where nothing is
+    routed. ``readout``: how heads are aggregated. ``embeddings``: random orthonormal frames,
+    independent points on the sphere, fixed in advance, or free to choose. ``layers``: how many are
+    stacked. ``rank``: the largest query/key dimension of a head, ``None`` for any.
+    ``weight_bits``: bits a weight, ``None`` for real weights. ``context``: the number N of
+    points, ``None`` where the task has none.
 
     >>> wide = Model(task="nearest-neighbor", attention="generalized", values="general",
     ...              readout="sum", embeddings="random-frame", rank=4, context=2)
@@ -52,12 +53,13 @@ class Model:
     rank: int | None = None
     weight_bits: int | None = None
     context: int | None = None
+    layers: int = 1
 
     def __post_init__(self) -> None:
         for name, allowed in _ALLOWED.items():
             if getattr(self, name) not in allowed:
                 raise ArgumentError(name, getattr(self, name), f"one of {allowed}")
-        for name in ("rank", "weight_bits", "context"):
+        for name in ("rank", "weight_bits", "context", "layers"):
             if getattr(self, name) is not None:
                 exact_integer(getattr(self, name), name, 1)
 
@@ -71,6 +73,7 @@ class Model:
             self.task == other.task
             and self.readout == other.readout
             and self.context == other.context
+            and self.layers == other.layers
             and self.attention in ("generalized", other.attention)
             and self.values in ("general", other.values)
             and self.embeddings in ("free", other.embeddings)

@@ -8,6 +8,7 @@ $\ell \ge 1$, with no quadrature: quadrature of a sign against Gegenbauer polyno
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
@@ -25,6 +26,7 @@ from bounds.arithmetic import (
     exact_integer,
     exact_rational,
     precision,
+    square,
     to_arb,
 )
 from bounds.errors import ArgumentError
@@ -47,7 +49,7 @@ class StepProfile:
     ``thresholds``: distinct numbers in $(-1, 1)$; ``jumps``: as many nonzero numbers ($\psi$ rises
     by $2a_i$ at $\tau_i$). Each an int, Fraction, float (at its exact value), text such as
     ``"1/20"``, or a real sympy number. Stored exactly, by rising threshold.
-    Source: this package, H5.
+    Source: [attention-bounds, H5].
 
     >>> StepProfile([0], [1]) == NEAREST_NEIGHBOR
     True
@@ -59,8 +61,8 @@ class StepProfile:
     jumps: tuple[sympy.Expr, ...]
 
     def __init__(self, thresholds: Iterable[Number], jumps: Iterable[Number]) -> None:
-        places = [_exact_number(value, "thresholds") for value in thresholds]
-        sizes = [_exact_number(value, "jumps") for value in jumps]
+        places = _exact_numbers(thresholds, "thresholds")
+        sizes = _exact_numbers(jumps, "jumps")
         if not places or len(places) != len(sizes):
             raise ArgumentError("jumps", sizes, f"one for each of {len(places)} >= 1 thresholds")
         for place in places:
@@ -97,7 +99,7 @@ class StepProfile:
         zero when the parity of the profile shows it, else as a ball of radius below $2^{-2048}$.
 
         >>> NEAREST_NEIGHBOR.energy(64, 1).decimal(12)
-        '0.641649025674'
+        '0.641612639222'
         """
         d = exact_integer(d, "d", 2)
         degree = exact_integer(degree, "degree", 1)
@@ -118,28 +120,32 @@ class StepProfile:
         r"""$\eta_\ell(\psi)^2$ for $\ell$ = ``first``, ``first`` + 1, ... as flint balls.
 
         The working precision is ``bits`` plus what the recurrences lose by the degree reached, so
-        the absolute error of $\lambda_\ell$ stays near $2^{-bits}$.
+        the absolute error of $P_\ell$ stays near $2^{-bits}$.
         """
-        degree, reach = first, 64
+        degree, reach = first, 16
         while True:
             reach = max(2 * reach, degree + 1)
-            work = bits + (0 if self.is_sign else 3 * reach // 2)
+            work = bits + 8 + (0 if self.is_sign else int(self._bits_lost_a_degree() * reach))
             with precision(work):
                 block = self._energy_block(d, degree, reach)
             yield from block
             degree = reach
 
+    def _bits_lost_a_degree(self) -> float:
+        r"""What ball recurrences widen by: $x^2 \le 2|\tau|x + 1$ a step, $x = |\tau| + \sqrt{1+\tau^2}$."""
+        with precision(64):
+            largest = max(abs(float(to_arb(place).mid())) for place in self.thresholds)
+        return 1.01 * math.log2(largest + math.sqrt(1 + largest**2))
+
     def _energy_block(self, d: int, start: int, stop: int) -> list[arb]:
-        coefficients = (
-            _sign_coefficients(d, start, stop)
-            if self.is_sign
-            else self._coefficients(d, start, stop)
-        )
-        scale = to_arb(self.jumps[0]) ** 2 if self.is_sign else arb(1)
+        if self.is_sign:
+            scale = arb(1) if self.jumps[0] == 1 else square(to_arb(self.jumps[0]))
+            return _sign_energies(d, start, stop, scale)
         dimension = arb(harmonic_dimension(d, start))
         energies = []
+        coefficients = self._coefficients(d, start, stop)
         for degree, coefficient in zip(range(start, stop), coefficients, strict=True):
-            energies.append(scale * dimension * coefficient**2)
+            energies.append(dimension * square(coefficient))
             # N(d, l+1) / N(d, l) = (2l+d)(l+d-2) / ((2l+d-2)(l+1)), for d >= 3 or l >= 1
             dimension = dimension * ((2 * degree + d) * (degree + d - 2))
             dimension = dimension / ((2 * degree + d - 2) * (degree + 1))
@@ -148,12 +154,22 @@ class StepProfile:
     def _coefficients(self, d: int, start: int, stop: int) -> list[arb]:
         factor = 2 * density_constant_ball(d) / (d - 1)
         sums = [arb(0)] * (stop - start)
+        parity = self.parity()
         for place, size in zip(self.thresholds, self.jumps, strict=True):
             tau = to_arb(place)
-            weight = factor * to_arb(size) * (1 - tau**2).sqrt() ** (d - 1)
+            mirrored = parity is not None and place != 0
+            if mirrored and tau < 0:
+                continue  # counted with -tau: equal at degrees of the profile's parity, else opposite
+            weight = factor * to_arb(size) * (1 - square(tau)).sqrt() ** (d - 1)
+            weight = 2 * weight if mirrored else weight
             values = islice(gegenbauer_values(d + 2, tau), start - 1, stop - 1)
             sums = [total + weight * value for total, value in zip(sums, values, strict=True)]
-        return sums
+        if parity is None:
+            return sums
+        return [
+            total if degree % 2 == parity else arb(0)
+            for degree, total in zip(range(start, stop), sums, strict=True)
+        ]
 
     def energy_exact(self, d: int, degree: int) -> sympy.Expr:
         r"""$\eta_\ell(\psi)^2$ as a sympy number, for rational thresholds and jumps.
@@ -182,13 +198,13 @@ class StepProfile:
             return to_arb(self.jumps[0]) ** 2
         below = [arb(0), *(_distribution(d, to_arb(place)) for place in self.thresholds), arb(1)]
         level = -sum((to_arb(size) for size in self.jumps), arb(0))
-        mean, square = arb(0), arb(0)
+        mean, mean_square = arb(0), arb(0)
         for index, (low, high) in enumerate(pairwise(below)):
             mean += level * (high - low)
-            square += level**2 * (high - low)
+            mean_square += square(level) * (high - low)
             if index < len(self.jumps):
                 level += 2 * to_arb(self.jumps[index])
-        return square - mean**2
+        return mean_square - square(mean)
 
     def __str__(self) -> str:
         steps = list(zip(self.thresholds, self.jumps, strict=True))
@@ -197,21 +213,28 @@ class StepProfile:
         return " + ".join(f"{size}*sgn(t - {place})" for place, size in steps)
 
 
-def _sign_coefficients(d: int, start: int, stop: int) -> list[arb]:
-    """lambda_l of the sign: lambda_1 = 2 c_d / (d-1), lambda_{l+2} = -lambda_l l / (l+d)."""
-    k = start // 2  # the first odd degree >= start is 2k + 1
-    half, upper = fmpq(1, 2), fmpq(d + 1, 2)
+def _sign_energies(d: int, start: int, stop: int, scale: arb) -> list[arb]:
+    """``scale`` times the sign's energies: at odd degrees from one another by the recurrences of N and lambda.
+
+    lambda_1 = 2 c_d / (d-1), lambda_{l+2} = -lambda_l l / (l+d), N(d, 1) = d.
+    """
+    first = start | 1
+    energy = scale * harmonic_dimension(d, first) * square(_sign_coefficient(d, first // 2))
+    energies = [arb(0)] * (stop - start)
+    for ell in range(first, stop, 2):
+        energies[ell - start] = energy
+        # N(d, l+2) / N(d, l) = (2l+d+2)(l+d-2)(l+d-1) / ((2l+d-2)(l+1)(l+2))
+        energy = energy * ((2 * ell + d + 2) * (ell + d - 2) * (ell + d - 1) * ell * ell)
+        energy = energy / ((2 * ell + d - 2) * (ell + 1) * (ell + 2) * (ell + d) * (ell + d))
+    return energies
+
+
+def _sign_coefficient(d: int, k: int) -> arb:
+    """The absolute value of lambda_{2k+1}: lambda_1 (1/2)_k / ((d+1)/2)_k."""
     value = 2 * density_constant_ball(d) / (d - 1)
-    if k:
-        value = value * (-1) ** k * arb(half).rising(arb(k)) / arb(upper).rising(arb(k))
-    coefficients = []
-    for degree in range(start, stop):
-        if degree % 2 == 0:
-            coefficients.append(arb(0))
-            continue
-        coefficients.append(value)
-        value = -value * degree / (degree + d)
-    return coefficients
+    if k == 0:
+        return value
+    return value * arb(fmpq(1, 2)).rising(arb(k)) / arb(fmpq(d + 1, 2)).rising(arb(k))
 
 
 def _gegenbauer_rationals(d: int, t: sympy.Rational) -> Iterator[sympy.Rational]:
@@ -228,8 +251,14 @@ def _distribution(d: int, tau: arb) -> arb:
     r"""$\Pr(t \le \tau) = \tfrac12 + \tfrac12\mathrm{sgn}(\tau) I_{\tau^2}(\tfrac12, \tfrac{d-1}2)$."""
     if tau.is_zero():
         return arb(1) / 2
-    mass = (tau**2).beta_lower(arb(1) / 2, arb(d - 1) / 2, regularized=True) / 2
+    mass = square(tau).beta_lower(arb(1) / 2, arb(d - 1) / 2, regularized=True) / 2
     return arb(1) / 2 + (mass if tau > 0 else -mass)
+
+
+def _exact_numbers(values: object, name: str) -> list[sympy.Expr]:
+    if isinstance(values, str) or not isinstance(values, Iterable):
+        raise ArgumentError(name, values, "a sequence of numbers")
+    return [_exact_number(value, name) for value in values]
 
 
 def _exact_number(value: object, name: str) -> sympy.Expr:
@@ -258,9 +287,7 @@ def _difference_sign(left: sympy.Expr, right: sympy.Expr) -> int:
     return 0 if left == right else _sign(left - right)
 
 
-def _threshold_order(
-    one: tuple[sympy.Expr, sympy.Expr], two: tuple[sympy.Expr, sympy.Expr]
-) -> int:
+def _threshold_order(one: tuple[sympy.Expr, sympy.Expr], two: tuple[sympy.Expr, sympy.Expr]) -> int:
     return _difference_sign(one[0], two[0])
 
 

@@ -11,10 +11,12 @@ the lower one having positive coefficients. Proof: docs/arithmetic.md.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache
+from functools import lru_cache
+from itertools import pairwise
 
 from flint import arb, fmpq, fmpq_poly
 
+from bounds.arithmetic import precision
 from bounds.errors import UndecidedError
 
 _DIRECT_LIMIT = 1 << 23
@@ -36,7 +38,12 @@ class RationalRatioSeries:
     spread: int
 
     def tail(self, start: int, first: arb, bits: int) -> arb:
-        """$\\sum_{k \\ge start} t_k$ from ``first`` $= t_{start}$.
+        """$\\sum_{k \\ge start} t_k$ from ``first`` $= t_{start}$, as :meth:`settle` finds it."""
+        _, direct, rest = self.settle(start, first, bits)
+        return direct + rest
+
+    def settle(self, start: int, first: arb, bits: int) -> tuple[int, arb, arb]:
+        """An index from which the tail is enclosed, the sum up to it, and that tail.
 
         The method adds a relative error of at most $2^{8-bits}$ to what ``first`` brings along.
         """
@@ -44,13 +51,13 @@ class RationalRatioSeries:
         total, term, index, stride = arb(0), first, start, 16
         goal = (arb(1) / 2) ** (bits - 8)
         while index - start < _DIRECT_LIMIT:
-            for order in self._orders(index, bits):
-                enclosure = self.tail_factor(index, order)
+            for order in self._orders(index, bits, bool(self._reach(term, index) <= goal * total)):
+                enclosure = self.tail_factor(index, order, bits)
                 if enclosure is None:
                     continue
                 rest = term * enclosure
                 if (term.mid() * enclosure.rad()).mid() <= goal * (total + rest).mid():
-                    return total + rest
+                    return index, total, rest
             for _ in range(stride):
                 total += term
                 term = term * top(index).p / bottom(index).p
@@ -58,18 +65,25 @@ class RationalRatioSeries:
             stride *= 2
         raise UndecidedError(f"the tail from index {start} did not settle to {bits} bits")
 
-    def _orders(self, index: int, bits: int) -> list[int]:
+    def _reach(self, term: arb, index: int) -> arb:
+        """About what the whole tail comes to, for deciding what is worth trying."""
+        return term * (index + self.spread)
+
+    def _orders(self, index: int, bits: int, negligible: bool) -> list[int]:
+        """Orders worth trying: 0 where the tail hardly counts, else one that should reach ``bits``."""
+        if negligible:
+            return [0]
         place, order = index + int(self.center), 0
         for _ in range(4):  # the terms of the expansion fall like (spread + order) / place
             reach = place // (self.spread + order + 1)
             if reach < 4:
-                return [0]
+                return []
             order = bits // (reach.bit_length() - 1) + 2
-        return [0, order]
+        return [(order + 7) // 8 * 8]
 
-    def tail_factor(self, start: int, order: int) -> arb | None:
+    def tail_factor(self, start: int, order: int, bits: int = 128) -> arb | None:
         """An enclosure of $\\sum_{k\\ge start} t_k / t_{start}$, or ``None`` where there is none."""
-        weights = _asymptotic_weights(self.top, self.bottom, self.center, order)
+        weights = _asymptotic_weights(self.top, self.bottom, self.center, order, bits)
         here = fmpq_poly([start + self.center, 1])
         one_on = here + 1
         solution = fmpq_poly(list(reversed(weights)))
@@ -93,42 +107,53 @@ def _padded(numerator: fmpq_poly, denominator: fmpq_poly) -> list[fmpq]:
     return coefficients + [fmpq(0)] * (denominator.length() - len(coefficients))
 
 
-@cache
+@lru_cache(maxsize=256)
 def _asymptotic_weights(
-    top: tuple[int, ...], bottom: tuple[int, ...], center: fmpq, order: int
+    top: tuple[int, ...], bottom: tuple[int, ...], center: fmpq, order: int, bits: int
 ) -> list[fmpq]:
     """$c_{-1}, \\dots, c_{order}$ with $u = \\sum_j c_j x^{-j}$, $x = k + \\sigma$, solving
-    $u(x) - R u(x+1) = 1 + O(x^{-order-2})$ exactly.
+    $u(x) - R u(x+1) = 1 + O(x^{-order-2})$, as dyadic numbers near the solution.
+
+    Any weights do: the enclosure is proved for those returned.
     """
     length = order + 3
     shift = fmpq_poly([-center, 1])
-    ratio = _reversed_series(fmpq_poly(list(top))(shift), length) * _inverse(
-        _reversed_series(fmpq_poly(list(bottom))(shift), length), length
-    )
-    moved = ratio.truncate(length) * fmpq_poly([1, 1])  # R (1+z)^{-j} at j = -1, z = 1/x
-    inverse_step = _inverse(fmpq_poly([1, 1]), length)
-    residual = fmpq_poly([1])
-    weights = []
-    for _ in range(order + 2):
-        moved = moved.truncate(length)
-        image = (1 - moved).right_shift(1)  # (L x^{-j}) z^{-j-1}: leading term s + j
-        weight = residual[0] / image[0]
-        weights.append(weight)
-        residual = (residual - weight * image).right_shift(1)
-        moved = moved * inverse_step
-    return weights
+    over = list(reversed(fmpq_poly(list(top))(shift).coeffs()))
+    under = list(reversed(fmpq_poly(list(bottom))(shift).coeffs()))
+    with precision(bits + 4 * order):
+        ratio = _quotient(over, under, length)  # R in powers of z = 1/x
+        moved = [ratio[0], *(a + b for a, b in pairwise(ratio))]  # R (1+z)^{-j} at j = -1
+        residual = [arb(1)] + [arb(0)] * (length - 1)
+        weights = []
+        for _ in range(order + 2):
+            image = [-value for value in moved[1:]]  # (L x^{-j}) z^{-j-1}: leading term s + j
+            weight = (residual[0] / image[0]).mid()
+            weights.append(weight)
+            residual = [a - weight * b for a, b in zip(residual[1:], image[1:], strict=False)]
+            moved = _over_one_plus_z(moved[: len(residual) + 1])
+    return [_dyadic(weight) for weight in weights]
 
 
-def _reversed_series(polynomial: fmpq_poly, length: int) -> fmpq_poly:
-    return fmpq_poly(list(reversed(polynomial.coeffs()))).truncate(length)
+def _quotient(over: list[fmpq], under: list[fmpq], length: int) -> list[arb]:
+    quotient: list[arb] = []
+    for n in range(length):
+        value = arb(over[n]) if n < len(over) else arb(0)
+        for i in range(1, min(n, len(under) - 1) + 1):
+            value -= under[i] * quotient[n - i]
+        quotient.append(value / under[0])
+    return quotient
 
 
-def _inverse(series: fmpq_poly, length: int) -> fmpq_poly:
-    coefficients = [1 / series[0]]
-    for n in range(1, length):
-        tail = sum((series[i] * coefficients[n - i] for i in range(1, n + 1)), fmpq(0))
-        coefficients.append(-tail / series[0])
-    return fmpq_poly(coefficients)
+def _over_one_plus_z(series: list[arb]) -> list[arb]:
+    divided: list[arb] = []
+    for value in series:
+        divided.append(value - divided[-1] if divided else value)
+    return divided
+
+
+def _dyadic(value: arb) -> fmpq:
+    man, exp = value.man_exp()
+    return fmpq(man) * fmpq(2) ** int(exp)
 
 
 def product_of_quarters(zeros: list[fmpq]) -> tuple[int, ...]:

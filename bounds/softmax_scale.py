@@ -12,7 +12,14 @@ from itertools import pairwise
 import sympy
 from flint import acb, arb, fmpq
 
-from bounds.arithmetic import Ball, certified_ball, exact_integer, exact_rational, to_arb
+from bounds.arithmetic import (
+    Ball,
+    certified_ball,
+    exact_integer,
+    exact_rational,
+    rational_text,
+    to_arb,
+)
 from bounds.bound import Bound
 from bounds.errors import ArgumentError, HypothesisError
 from bounds.harmonics import density_constant_ball
@@ -46,7 +53,7 @@ def softmax_scale(d: int, error: int | float | str | Fraction, *, digits: int = 
     Hypothesis: $d \ge 3$. Source: [attention-bounds, H1].
 
     >>> print(softmax_scale(64, "1/100").value.decimal(8))
-    172.86213
+    172.30203
     """
     d = _dimension(d)
     epsilon = exact_rational(error, "error")
@@ -65,7 +72,7 @@ def softmax_scale(d: int, error: int | float | str | Fraction, *, digits: int = 
         kind="upper",
         status="vacuous" if enough else "proved",
         sentence=f"one full-rank softmax head with scores beta <x_i, y>, beta = {{value}}, has error "
-        f"<= {float(epsilon):.6g} on nearest neighbor, d = {d}",
+        f"<= {rational_text(epsilon)} on nearest neighbor, d = {d}",
         statement=SCALE_STATEMENT,
         hypotheses=("d >= 3", "two orthonormal points, uniform among such frames"),
         model=_model(),
@@ -81,7 +88,7 @@ def softmax_error(d: int, scale: int | float | str | Fraction, *, digits: int = 
     by certified integration over the angle. Hypothesis: $d \ge 3$. Source: [attention-bounds, H1].
 
     >>> print(softmax_error(64, 173).value.decimal(8))
-    0.0099904246
+    0.0099555033
     """
     d = _dimension(d)
     beta = exact_rational(scale, "scale")
@@ -93,7 +100,7 @@ def softmax_error(d: int, scale: int | float | str | Fraction, *, digits: int = 
         value=certified_ball(lambda _: _error_integral(d, beta), digits, "the softmax error"),
         kind="exact",
         status="certified",
-        sentence=f"one full-rank softmax head with scores beta <x_i, y>, beta = {float(beta):.6g}, "
+        sentence=f"one full-rank softmax head with scores beta <x_i, y>, beta = {rational_text(beta)}, "
         f"has error {{value}} on nearest neighbor, d = {d}",
         statement=ERROR_STATEMENT,
         hypotheses=("d >= 3", "two orthonormal points, uniform among such frames"),

@@ -9,10 +9,10 @@ flint balls at the precision in force.
 
 from __future__ import annotations
 
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Protocol
 
-from flint import arb, fmpq
+from flint import arb, fmpq, fmpq_poly
 
 from bounds.arithmetic import to_arb
 from bounds.errors import UndecidedError
@@ -21,10 +21,13 @@ from bounds.profiles import StepProfile
 from bounds.series import RationalRatioSeries, product_of_quarters
 
 _DEGREE_LIMIT = 100_000
+_KEPT_SUMS = 4096
 
 
 class Spectrum(Protocol):
     """What :mod:`bounds.head_floor` needs to know of a target."""
+
+    bits: int
 
     def share(self, index: int) -> arb:
         """Share of the degree at ``index`` that one head reaches."""
@@ -39,6 +42,7 @@ class Spectrum(Protocol):
         ...
 
 
+@lru_cache(maxsize=256)
 def spectrum(d: int, r: int, values: Values, profile: StepProfile, bits: int) -> Spectrum:
     """The spectrum of ``profile`` for rank-``r`` heads, to about ``bits`` bits."""
     if profile.is_sign:
@@ -76,10 +80,14 @@ class SignSpectrum:
         self.d, self.r, self.values, self.scale, self.bits = d, r, values, scale, bits
         self._energies: list[arb] = []
         self._heads = [arb(0)]
+        self._shares: dict[int, arb] = {}
+        self._suffixes: dict[int, dict[int, arb]] = {}
 
     def share(self, index: int) -> arb:
         """Share of the degree at ``index`` that one head reaches."""
-        return degree_share(self.d, self.r, 2 * index + 1, self.values)
+        if index not in self._shares:
+            self._shares[index] = degree_share(self.d, self.r, 2 * index + 1, self.values)
+        return self._shares[index]
 
     def energy_tail(self, index: int, bits: int | None = None) -> arb:
         """Energy of the degrees from ``index`` on."""
@@ -90,11 +98,28 @@ class SignSpectrum:
     def captured_tail(self, index: int, bits: int | None = None) -> arb:
         """Degrees up to the switch of branches one by one, then the series of the last branch."""
         total, step = arb(0), index
-        while self._before_switch(step):
+        while self._before_switch(step) or (self.r == 1 and step == 0):  # D(1,1) = 3, then D = 4
             total += self._captured(step)
             step += 1
-        first = self._captured(step)
-        return self.scale * (total + self._captured_series.tail(step, first, bits or self.bits))
+        return self.scale * (total + self._captured_suffix(step, bits or self.bits))
+
+    def _captured_suffix(self, index: int, bits: int) -> arb:
+        """The series from ``index``; sums below an index that was settled before are kept."""
+        known = self._suffixes.setdefault(bits, {})
+        if index in known:
+            return known[index]
+        top, bottom = (
+            fmpq_poly(list(c)) for c in (self._captured_series.top, self._captured_series.bottom)
+        )
+        above = min((k for k in known if k > index), default=None)
+        if above is None or above - index > _KEPT_SUMS:
+            above, _, rest = self._captured_series.settle(index, self._captured(index), bits)
+            known[above] = rest
+        term = self._captured(above)
+        for k in range(above - 1, index - 1, -1):
+            term = term * bottom(k).p / top(k).p
+            known[k] = known[k + 1] + term
+        return known[index]
 
     def _before_switch(self, index: int) -> bool:
         slope = self.d - 2 * self.r - 1

@@ -16,6 +16,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from bounds.arithmetic import exact_integer, exact_rational
 from bounds.bound import VERSION
 from bounds.errors import ArgumentError
 
@@ -87,18 +88,20 @@ class AttentionLayer:
         _check_shapes(arrays)
         if kind not in ("hard", "soft"):
             raise ArgumentError("kind", kind, "'hard' or 'soft'")
-        if not (np.isfinite(logit_scale) and logit_scale > 0):
+        scale = _number(logit_scale, "logit_scale", "finite and positive")
+        if scale <= 0:
             raise ArgumentError("logit_scale", logit_scale, "finite and positive")
-        if threshold is not None and not np.isfinite(threshold):
-            raise ArgumentError("threshold", threshold, "finite, or None")
+        tau = None if threshold is None else _number(threshold, "threshold", "finite, or None")
+        if not isinstance(method, str):
+            raise ArgumentError("method", method, "a text")
         for name, value in arrays.items():
             object.__setattr__(self, name, value)
         object.__setattr__(self, "kind", kind)
-        object.__setattr__(self, "logit_scale", float(logit_scale))
-        object.__setattr__(self, "threshold", None if threshold is None else float(threshold))
+        object.__setattr__(self, "logit_scale", scale)
+        object.__setattr__(self, "threshold", tau)
         object.__setattr__(self, "blocks", tuple((str(n), int(a), int(b)) for n, a, b in blocks))
         object.__setattr__(self, "method", method)
-        object.__setattr__(self, "seed", seed)
+        object.__setattr__(self, "seed", None if seed is None else exact_integer(seed, "seed", 0))
         object.__setattr__(self, "package_version", package_version)
 
     @property
@@ -132,19 +135,21 @@ class AttentionLayer:
         self, head: int, queries: FloatArray, context: FloatArray
     ) -> tuple[FloatArray, FloatArray]:
         """Queries $YW_Q + b_Q$ (n, d_k) and keys $XW_K + b_K$ (N, d_k) of one head."""
-        query = queries @ self.w_q[head]
-        key = context @ self.w_k[head]
-        if self.b_q:
-            query = query + self.b_q[head]
-        if self.b_k:
-            key = key + self.b_k[head]
+        with np.errstate(over="ignore", invalid="ignore"):  # callers refuse what is not finite
+            query = queries @ self.w_q[head]
+            key = context @ self.w_k[head]
+            if self.b_q:
+                query = query + self.b_q[head]
+            if self.b_k:
+                key = key + self.b_k[head]
         return query, key
 
     def scores(self, head: int, queries: ArrayLike, context: ArrayLike) -> FloatArray:
         """$S_h(i,j)$, shape (n, N), without the logit scale."""
         tokens, others = self._tokens(queries, "queries"), self._tokens(context, "context")
         query, key = self.projections(head, tokens, others)
-        return _finite(query @ key.T, "the scores")
+        with np.errstate(over="ignore", invalid="ignore"):
+            return _finite(query @ key.T, "the scores")
 
     def attention(
         self, head: int, queries: ArrayLike, context: ArrayLike, mask: ArrayLike | None = None
@@ -152,23 +157,23 @@ class AttentionLayer:
         """$A_h$, shape (n, N): rows sum to 1, or to 0 where ``mask`` allows no token.
 
         ``mask``: booleans of shape (n, N), true where a query may attend; ``None`` for everywhere.
-        Never overflows: queries and keys are scaled by powers of two before they are multiplied.
+        Overflows only where a query or a key does: both are scaled by powers of two before they
+        are multiplied.
         """
         tokens, others = self._tokens(queries, "queries"), self._tokens(context, "context")
         allowed = _checked_mask(mask, (len(tokens), len(others)))
         query, key = self.projections(head, tokens, others)
-        query, query_exponent = _unit_scaled(_finite(query, "the queries"), axis=1)
-        key, key_exponent = _unit_scaled(_finite(key, "the keys"), axis=None)
-        scores = np.where(allowed, query @ key.T, -np.inf)
+        raw, exponent = scaled_scores(_finite(query, "the queries"), _finite(key, "the keys"))
+        scores = np.where(allowed, raw, -np.inf)
         weights = np.zeros(scores.shape)
         rows = np.flatnonzero(allowed.any(axis=1))
         if self.kind == "hard":
             weights[rows, scores[rows].argmax(axis=1)] = 1.0
             return weights
         gaps = scores[rows] - scores[rows].max(axis=1, keepdims=True)
+        mantissa, power = np.frexp(self.logit_scale)
         with np.errstate(over="ignore", under="ignore"):
-            exponent = query_exponent[rows] + key_exponent
-            logits = np.ldexp(gaps * self.logit_scale, exponent)
+            logits = np.ldexp(gaps * mantissa, exponent[rows] + power)
             shares = np.exp(np.where(gaps == 0, 0.0, logits))
         weights[rows] = shares / shares.sum(axis=1, keepdims=True)
         return weights
@@ -183,13 +188,15 @@ class AttentionLayer:
         """
         if not self.w_v:
             raise ArgumentError("layer", self.method, "one with values (w_v and w_o) to attend")
-        others = self._tokens(context, "context")
-        total: FloatArray = np.zeros((len(np.atleast_2d(queries)), self.w_o[0].shape[0]))
+        tokens, others = self._tokens(queries, "queries"), self._tokens(context, "context")
+        total: FloatArray = np.zeros((len(tokens), self.w_o[0].shape[0]))
         for head in range(self.heads):
-            values = others @ self.w_v[head]
-            if self.b_v:
-                values = values + self.b_v[head]
-            total += self.attention(head, queries, others, mask) @ values @ self.w_o[head].T
+            weights = self.attention(head, tokens, others, mask)
+            with np.errstate(over="ignore", invalid="ignore"):
+                values = others @ self.w_v[head]
+                if self.b_v:
+                    values = values + self.b_v[head]
+                total += weights @ _finite(values, "the values") @ self.w_o[head].T
         return _finite(total, "the output")
 
     def recognize(self, embeddings: ArrayLike) -> BoolArray:
@@ -213,8 +220,8 @@ class AttentionLayer:
         return array
 
 
-def checked_array(value: ArrayLike, name: str, dimensions: int) -> FloatArray:
-    """``value`` as a finite float64 array with so many axes, or an ``ArgumentError``.
+def checked_array(value: ArrayLike, name: str, dimensions: int | None) -> FloatArray:
+    """``value`` as a finite float64 array with so many axes (any for ``None``), or an ``ArgumentError``.
 
     Integers up to $2^{53}$ and floats of any precision up to double are taken exactly; complex,
     object and text arrays, nan and inf are refused.
@@ -225,15 +232,24 @@ def checked_array(value: ArrayLike, name: str, dimensions: int) -> FloatArray:
         raise ArgumentError(name, value, f"a rectangular array ({failure})") from None
     if array.dtype.kind not in "fiub" or array.dtype.itemsize > 8:
         raise ArgumentError(name, array.dtype, "of a real dtype of at most 64 bits")
-    if array.ndim != dimensions:
+    if dimensions is not None and array.ndim != dimensions:
         raise ArgumentError(name, array.shape, f"an array with {dimensions} axes")
-    if array.dtype.kind in "iu" and array.size and int(np.abs(array).max()) > 2**53:
-        raise ArgumentError(name, int(np.abs(array).max()), "integers of size at most 2**53")
+    if array.dtype.kind in "iu" and array.size:
+        largest = max(int(array.max()), -int(array.min()))
+        if largest > 2**53:
+            raise ArgumentError(name, largest, "integers of size at most 2**53")
     result = np.asarray(array, dtype=np.float64)
     if not np.isfinite(result).all():
         where = tuple(int(i) for i in np.argwhere(~np.isfinite(result))[0])
         raise ArgumentError(f"{name}{list(where)}", float(result[where]), "finite")
     return result
+
+
+def _number(value: object, name: str, allowed: str) -> float:
+    try:
+        return float(exact_rational(value, name))
+    except (ArgumentError, OverflowError):
+        raise ArgumentError(name, value, allowed) from None
 
 
 def _frozen(array: FloatArray) -> FloatArray:
@@ -248,11 +264,18 @@ def _finite(array: FloatArray, what: str) -> FloatArray:
     return array
 
 
-def _unit_scaled(array: FloatArray, axis: int | None) -> tuple[FloatArray, NDArray[np.int32]]:
-    """``array`` times a power of two (a row each, or one for all), entries below 1, and the exponents."""
-    largest = np.abs(array).max(axis=axis, keepdims=True)
-    _, exponent = np.frexp(largest)
-    return np.ldexp(array, -exponent), exponent
+def scaled_scores(query: FloatArray, key: FloatArray) -> tuple[FloatArray, NDArray[np.int32]]:
+    r"""Scores without overflow: $s_{ij}$ and $e_i$ with $\langle q_i, k_j\rangle = s_{ij}2^{e_i}$.
+
+    ``query``: (n, d_k), scaled to size 1 row by row; ``key``: (N, d_k), scaled to size $2^{960}$ by
+    one power of two for all, so that little underflows. Returns (n, N) and (n, 1).
+    """
+    _, query_exponent = np.frexp(np.abs(query).max(axis=1, keepdims=True))
+    _, key_exponent = np.frexp(np.abs(key).max(keepdims=True))
+    key_exponent = key_exponent - 960
+    with np.errstate(under="ignore"):
+        scores: FloatArray = np.ldexp(query, -query_exponent) @ np.ldexp(key, -key_exponent).T
+    return scores, query_exponent + key_exponent
 
 
 def _checked_mask(mask: ArrayLike | None, shape: tuple[int, int]) -> BoolArray:
@@ -270,6 +293,8 @@ def _check_shapes(arrays: dict[str, tuple[FloatArray, ...]]) -> None:
         raise ArgumentError("w_q", (), "at least one head")
     for name, values in arrays.items():
         needed = name in ("w_q", "w_k") or (name in ("w_v", "w_o") and bool(arrays["w_v"]))
+        if values and name in ("w_o", "b_v") and not arrays["w_v"]:
+            raise ArgumentError(name, f"{len(values)} arrays", "absent for a layer without w_v")
         if len(values) != heads and (needed or values):
             raise ArgumentError(
                 name, f"{len(values)} arrays", f"one array for each of {heads} heads"
@@ -287,5 +312,8 @@ def _check_shapes(arrays: dict[str, tuple[FloatArray, ...]]) -> None:
                 raise ArgumentError(
                     f"{name}[{head}]", arrays[name][head].shape, f"of shape {shape}"
                 )
-        if d_k == 0 or d_model == 0:
-            raise ArgumentError(f"w_q[{head}]", (d_model, d_k), "of a shape without zeros")
+        for name in expected:
+            if arrays[name] and 0 in arrays[name][head].shape:
+                raise ArgumentError(
+                    f"{name}[{head}]", arrays[name][head].shape, "of a shape without zeros"
+                )

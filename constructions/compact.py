@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize
 
+from bounds.errors import ArgumentError
 from constructions.attention import BoolArray, FloatArray
 from constructions.errors import RealizationError
 
@@ -28,6 +29,7 @@ _HELD = 1.0025  # accepted: a relation scores at least this multiple of every no
 _BUMP = 0.1  # size of the codes of relations offered to a head
 _WORK = 2e9  # work after which no further head is dissolved: pairs scored, and
 _CALL = 50_000  # this much for each evaluation of the loss
+_RESTART = 4e8  # work after which a fit that is stuck does not start again
 _BLOCK = 1 << 16  # pairs scored at once
 
 
@@ -236,11 +238,15 @@ def _grow(
     graph: _Graph, key_dim: int, heads: int | None, seed: int, progress: Progress | None
 ) -> _Packing:
     """Fill `heads` heads; for None, add heads until all relations are held, then remove some."""
-    packing = _Packing(graph, key_dim, np.random.default_rng(seed))
+    rng = np.random.default_rng(seed)
+    packing = _Packing(graph, key_dim, rng)
     total = len(graph.source)
     if heads is not None:
         packing.start(heads)
-        packing.fill(8 * heads + 60, progress)
+        # a small fit that is stuck starts again: another beginning often gets through
+        while not packing.fill(8 * heads + 60, progress) and graph.scored < _RESTART:
+            packing = _Packing(graph, key_dim, rng)
+            packing.start(heads)
         return packing
     spread = min(len(np.unique(graph.source)), len(np.unique(graph.target)))
     limit = max(1, total // key_dim)
@@ -291,22 +297,23 @@ def fit_compact(
     embeddings: (m, d_model), rows x_i; edges: (n, 2), rows (source, target).
     With key_dim and heads both given, that shape is fitted or the call fails.  With key_dim alone
     (or neither) heads are added until all relations are held, and then dissolved where the others
-    can take their relations; with heads alone, key_dim grows.  Growth stops where D_K would exceed
+    can take their relations; with neither, key_dim is doubled up to twice when that fails; with
+    heads alone, key_dim grows.  Growth stops where D_K would exceed
     the number of relations.  progress(held, relations) is called after every fit.  The result
     depends on seed alone (for one numerical library) and no pair of it is wrong in float64.
 
-    Raises ValueError for wrong arguments and RealizationError when no layer is found (which
+    Raises ArgumentError for wrong arguments and RealizationError when no layer is found (which
     proves nothing about its existence, except for equal rows with different relations).
     """
     x0 = np.asarray(embeddings, dtype=np.float64)
     if x0.ndim != 2 or 0 in x0.shape or not np.isfinite(x0).all() or not x0.any():
-        raise ValueError(f"embeddings must be a finite nonzero (m, d_model) array: {x0.shape}")
+        raise ArgumentError("embeddings", x0, "a finite (m, d_model) array that is not zero")
     pairs = np.unique(np.asarray(edges, dtype=np.int64).reshape(-1, 2), axis=0)
     if len(pairs) == 0 or pairs.min() < 0 or pairs.max() >= len(x0):
-        raise ValueError(f"edges must be nonempty pairs of items in 0..{len(x0) - 1}")
+        raise ArgumentError("edges", edges, f"nonempty pairs of items in 0..{len(x0) - 1}")
     for name, value in (("key_dim", key_dim), ("heads", heads)):
         if value is not None and value < 1:
-            raise ValueError(f"{name} must be at least 1 or None: {value}")
+            raise ArgumentError(name, value, "at least 1, or None")
     _reject_duplicates(x0, pairs)
     nonzero = np.any(x0 != 0, axis=1)
     zero = np.flatnonzero(~(nonzero[pairs[:, 0]] & nonzero[pairs[:, 1]]))
@@ -315,7 +322,10 @@ def fit_compact(
             f"relation {tuple(pairs[zero[0]].tolist())} has an item with embedding 0, whose scores "
             "are 0 without biases; use bias=True"
         )
-    scale = float(np.sqrt(np.mean(np.sum(x0 * x0, axis=1))))
+    largest = float(np.abs(x0).max())  # divided out first, so that no square overflows or vanishes
+    scale = largest * float(np.sqrt(np.mean(np.sum((x0 / largest) ** 2, axis=1))))
+    if not 1e-300 < scale < 1e300:
+        raise ArgumentError("embeddings", largest, "of a size between 1e-300 and 1e300")
     basis = np.linalg.qr(x0.T)[0] if x0.shape[1] > len(x0) else np.eye(x0.shape[1])
     x = x0 @ basis / scale
     if bias:
@@ -330,6 +340,11 @@ def fit_compact(
     else:
         k = key_dim if key_dim is not None else _default_key_dim(graph)
         packing = _grow(graph, k, heads, seed, progress)
+        widest = min(graph.x.shape[1], len(pairs)) if key_dim is None else 0
+        for _ in range(2):  # heads too narrow to be filled further
+            if packing.missing().size and 2 * k <= widest:
+                k *= 2
+                packing = _grow(graph, k, heads, seed, progress)
     left = len(packing.missing())
     if left:
         raise RealizationError(

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 
 from bounds.arithmetic import exact_integer, exact_rational
 from bounds.errors import ArgumentError
-from constructions.attention import AttentionLayer, FloatArray, checked_array
+from constructions.attention import AttentionLayer, FloatArray, checked_array, scaled_scores
 
 
 def nearest_neighbor(points: ArrayLike, query: ArrayLike) -> FloatArray:
@@ -19,18 +19,21 @@ def nearest_neighbor(points: ArrayLike, query: ArrayLike) -> FloatArray:
 
     ``points``: (N, d), N >= 1, rows of unit norm for the nearest to be the one of largest score;
     ``query``: (d,) or (n, d). Returns (d,) or (n, d). Ties go to the smallest index. The scores
-    are those that float64 gives. Source: [AmselYehudaiBruna2024, Section 2].
+    are those that float64 gives, without overflow. Source: [AmselYehudaiBruna2024].
 
     >>> nearest_neighbor([[1.0, 0.0], [0.0, 1.0]], [0.6, 0.8])
     array([0., 1.])
     """
     rows = checked_array(points, "points", 2)
-    asked = checked_array(query, "query", 1 if np.ndim(query) == 1 else 2)
-    if rows.shape[0] == 0:
-        raise ArgumentError("points", rows.shape, "at least one point")
-    if asked.shape[-1] != rows.shape[1]:
+    asked = checked_array(query, "query", None)
+    if asked.ndim not in (1, 2):
+        raise ArgumentError("query", asked.shape, "an array with 1 or 2 axes")
+    if 0 in rows.shape:
+        raise ArgumentError("points", rows.shape, "at least one point of at least one coordinate")
+    if 0 in asked.shape or asked.shape[-1] != rows.shape[1]:
         raise ArgumentError("query", asked.shape, f"of last axis {rows.shape[1]}, as the points")
-    best: FloatArray = rows[np.argmax(asked @ rows.T, axis=-1)]
+    scores, _ = scaled_scores(np.atleast_2d(asked), rows)
+    best: FloatArray = rows[scores.argmax(axis=1)].reshape(asked.shape)
     return best
 
 

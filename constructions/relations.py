@@ -31,11 +31,31 @@ class RelationTarget:
 
     ``embeddings``: (m, d_model) float64, one row an item. ``edges``: (m', 2) int64, distinct
     pairs (source, target) in lexicographic order. ``names``: one text an item, or ``None``.
+    Whatever is given is checked, copied and sorted; the arrays are read-only.
     """
 
     embeddings: FloatArray
     edges: IntArray
     names: tuple[str, ...] | None = None
+
+    def __post_init__(self) -> None:
+        tokens = checked_array(self.embeddings, "embeddings", 2).copy()
+        if 0 in tokens.shape:
+            raise ArgumentError(
+                "embeddings", tokens.shape, "of shape (m, d_model), both at least 1"
+            )
+        tokens.setflags(write=False)
+        object.__setattr__(self, "embeddings", tokens)
+        object.__setattr__(self, "edges", checked_edges(self.edges, len(tokens)))
+        if self.names is not None:
+            names = tuple(self.names)
+            if isinstance(self.names, str) or not all(isinstance(name, str) for name in names):
+                raise ArgumentError("names", self.names, "a sequence of texts")
+            if len(names) != len(tokens):
+                raise ArgumentError(
+                    "names", f"{len(names)} names", f"one for each of {len(tokens)} items"
+                )
+            object.__setattr__(self, "names", names)
 
     @property
     def items(self) -> int:
@@ -76,7 +96,7 @@ class RelationTarget:
 def relation_target(
     embeddings: ArrayLike, edges: ArrayLike, names: Sequence[str] | None = None
 ) -> RelationTarget:
-    """The target of a relation graph; everything about it is checked here.
+    """The target of a relation graph from anything array-like.
 
     ``embeddings``: (m, d_model), real and finite; ``edges``: (m', 2) integers in [0, m), distinct,
     at least one; ``names``: m texts. Errors name the argument and the first offending entry.
@@ -84,19 +104,7 @@ def relation_target(
     >>> relation_target([[1.0, 0.0], [0.0, 1.0]], [[0, 1], [1, 0]]).relations
     2
     """
-    tokens = checked_array(embeddings, "embeddings", 2)
-    if 0 in tokens.shape:
-        raise ArgumentError("embeddings", tokens.shape, "of shape (m, d_model), both at least 1")
-    pairs = checked_edges(edges, len(tokens))
-    if names is not None:
-        names = tuple(str(name) for name in names)
-        if len(names) != len(tokens):
-            raise ArgumentError(
-                "names", f"{len(names)} names", f"one for each of {len(tokens)} items"
-            )
-    tokens = tokens.copy()
-    tokens.setflags(write=False)
-    return RelationTarget(tokens, pairs, names)
+    return RelationTarget(embeddings, edges, names)  # type: ignore[arg-type]
 
 
 def checked_edges(edges: ArrayLike, items: int) -> IntArray:
@@ -137,7 +145,7 @@ def relation_layer(
 ) -> AttentionLayer:
     r"""A layer that recognises exactly ``edges`` among all $m^2$ pairs, checked before it is returned.
 
-    ``method="rank-one"`` (C4a): one head of $d_k = 1$ a relation, with biases; always works for
+    ``method="rank-one"`` (C4a): one head of $d_k = 1$ a relation, with biases; works for
     distinct unit embeddings. ``method="compact"`` (C5): each head fitted to a block of relations
     against all pairs, grown until every pair is right; far smaller, without a guarantee.
     ``key_dim``: $d_k$ of each head, ``heads``: how many; with both given exactly that is tried, a

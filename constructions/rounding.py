@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from bounds.arithmetic import exact_integer
@@ -30,19 +32,24 @@ def round_weights(layer: AttentionLayer, bits: int) -> AttentionLayer:
     if largest == 0:
         raise ArgumentError("layer", layer.method, "one with a weight that is not zero")
     step = 2.0 ** (1 - bits)
-    factor = (1 - step) / largest
+    # a power of two first, so that no factor overflows or underflows
+    mantissa, exponent = math.frexp(largest)
+    factor = (1 - step) / mantissa
+    try:
+        threshold = math.ldexp(layer.threshold * factor**2, -2 * exponent)
+    except OverflowError:
+        raise ArgumentError("layer", layer.method, "one whose scaled threshold is finite") from None
 
     def rounded(array: FloatArray) -> FloatArray:
-        return (
-            np.clip(np.rint(array * factor / step), -(2 ** (bits - 1)), 2 ** (bits - 1) - 1) * step
-        )
+        scaled = np.ldexp(array, -exponent) * factor
+        return np.clip(np.rint(scaled / step), -(2 ** (bits - 1)), 2 ** (bits - 1) - 1) * step
 
     return AttentionLayer(
         w_q=[rounded(array) for array in groups["w_q"]],
         w_k=[rounded(array) for array in groups["w_k"]],
         b_q=[rounded(array) for array in groups["b_q"]],
         b_k=[rounded(array) for array in groups["b_k"]],
-        threshold=layer.threshold * factor**2,
+        threshold=threshold,
         method=f"{layer.method}, rounded to {bits} bits",
         seed=layer.seed,
     )

@@ -1,7 +1,21 @@
 """The judge: weights against targets, bounds against weights. Imports both; nobody imports it."""
 
 from verification.certificate import Certificate
+from verification.claims import CLAIMS, Claim
 from verification.confidence import bounded_mean, clopper_pearson
+from verification.rank_one import rank_one_error
+from verification.sandwich import Sandwich, sandwich, sandwich_heads
 from verification.verify import verify
 
-__all__ = ["Certificate", "bounded_mean", "clopper_pearson", "verify"]
+__all__ = [
+    "CLAIMS",
+    "Certificate",
+    "Claim",
+    "Sandwich",
+    "bounded_mean",
+    "clopper_pearson",
+    "rank_one_error",
+    "sandwich",
+    "sandwich_heads",
+    "verify",
+]

@@ -34,8 +34,11 @@ from constructions import (
     save,
 )
 from constructions.relations import RelationTarget
-from verification import catalogue
+from verification.catalogue import CATALOGUE
+from verification.finding import upper_float
+from verification.plots import plot_sandwich
 from verification.reading import InputFileError, read_edges, read_embeddings, read_vocabulary
+from verification.sandwich import sandwich
 from verification.verify import verify as judge
 
 app = typer.Typer(
@@ -83,7 +86,10 @@ class DelayedBar:
 
 
 def main() -> None:
-    """Run the command line; errors in arguments and files end with exit code 2."""
+    """Run the command line; errors in arguments and files end with exit code 2.
+
+    What could not be built, decided, or held in memory ends with exit code 1.
+    """
     try:
         app(standalone_mode=True)
     except (ArgumentError, HypothesisError, InputFileError, LayerFileError) as failure:
@@ -92,6 +98,8 @@ def main() -> None:
         _stop(failure, 1)
     except OSError as failure:
         _stop(failure, 2)
+    except (OverflowError, MemoryError) as failure:
+        _stop(failure, 1)
 
 
 @app.callback(invoke_without_command=True)
@@ -110,9 +118,9 @@ def check(as_json: Json = False) -> None:
     began = time.monotonic()
     findings = []
     with DelayedBar("checking") as bar:
-        for done, entry in enumerate(catalogue.CATALOGUE):
+        for done, entry in enumerate(CATALOGUE):
             findings.append(entry())
-            bar(done + 1, len(catalogue.CATALOGUE))
+            bar(done + 1, len(CATALOGUE))
     holds = all(finding.holds for finding in findings)
     if as_json:
         data = {"holds": holds, "package_version": VERSION}
@@ -158,6 +166,27 @@ def capacity(
     _print_bounds([bound], as_json)
 
 
+@app.command("sandwich")
+def sandwich_command(
+    dim: Annotated[int, typer.Option(help="The dimension d of the points.")],
+    heads_wanted: Annotated[int, typer.Option("--heads", help="The number H of heads.")],
+    rank: Annotated[int, typer.Option(help="The query/key dimension r of a head, r <= d - 3.")] = 1,
+    values: Values = "scalar",
+    seed: Annotated[int, typer.Option(help="Of the layer that is built.")] = 0,
+    plot: Annotated[
+        Path | None, typer.Option(help="Draw both bounds up to H into this file (extra 'plot').")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """The error of H rank-r heads on nearest neighbor, from below (H2, H8) and above (H6)."""
+    pair = sandwich(dim, rank, heads_wanted, values=values, seed=seed)  # type: ignore[arg-type]
+    if plot is not None:
+        counts = sorted({2**k for k in range(heads_wanted.bit_length())} | {heads_wanted})
+        plot_sandwich([dim], counts, plot, rank=rank, seed=seed)
+    _print_bounds([pair.lower, pair.upper], as_json)
+    raise typer.Exit(0 if pair.holds else 1)
+
+
 @build_app.command("nearest-neighbor")
 def build_nearest_neighbor(
     dim: Annotated[int, typer.Option(help="The dimension d of the points.")],
@@ -168,7 +197,9 @@ def build_nearest_neighbor(
     as_json: Json = False,
 ) -> None:
     """One full-rank head that finds the nearest neighbor (H1)."""
-    scale = None if error is None else catalogue.upper_float(softmax_scale(dim, error))
+    scale = None
+    if error is not None:  # any scale is enough for an error of 1/2, where the bound is 0
+        scale = upper_float(softmax_scale(dim, error)) or 1.0
     layer = full_rank_nearest_neighbor(dim, scale)
     certificate = judge(layer, nearest_neighbor, error=error)
     _finish_build(certificate.holds, out_file, lambda: save(layer, out_file))

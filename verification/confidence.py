@@ -39,8 +39,11 @@ def bounded_mean(
     Theorem 4], both sides.
     """
     n = exact_integer(len(values), "samples", 2)
-    if values.min() < 0 or values.max() > largest:
-        raise ArgumentError("values", float(values.max()), f"within [0, {largest}]")
+    if not 0 < largest < math.inf:
+        raise ArgumentError("largest", largest, "positive and finite")
+    outside = values[~((values >= 0) & (values <= largest))]  # nan included
+    if outside.size:
+        raise ArgumentError("values", float(outside[0]), f"within [0, {largest}]")
     log_term = math.log(4 / (1 - check_confidence(confidence)))
     mean, variance = float(values.mean()), float(values.var(ddof=1))
     width = math.sqrt(2 * variance * log_term / n) + 7 * largest * log_term / (3 * (n - 1))

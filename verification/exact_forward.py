@@ -7,6 +7,7 @@ from itertools import starmap
 
 from flint import arb, arb_mat, fmpq, fmpq_mat
 
+from bounds.arithmetic import square
 from constructions.attention import AttentionLayer, FloatArray
 
 
@@ -86,7 +87,8 @@ class ExactLayer:
 def squared_distance(output: arb_mat, target: list[fmpq]) -> arb:
     """$\\|g - f\\|^2$ as a ball."""
     parts = starmap(
-        lambda value, wanted: (value - arb(wanted)) ** 2, zip(output.entries(), target, strict=True)
+        lambda value, wanted: square(value - arb(wanted)),
+        zip(output.entries(), target, strict=True),
     )
     return sum(parts, arb(0))
 

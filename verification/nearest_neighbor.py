@@ -32,6 +32,7 @@ from verification.exact_forward import (
 )
 
 _BATCH = 64
+_BATCH_ENTRIES = 1 << 22
 
 CLAIM = "the layer outputs the nearest neighbor"
 
@@ -41,7 +42,8 @@ def verify_weights(layer: AttentionLayer, error: object | None) -> Certificate:
 
     A single hard head without biases realises $f$ for all unit points and queries, any number of
     them, exactly when $W_QW_K^\top = cI$, $c > 0$, and $W_VW_O^\top = I$: decided in rational
-    arithmetic. A single soft head of that form has the certified error
+    arithmetic. Other hard layers are refuted where some input has a squared error above ``error``
+    (0 by default), else left undecided. A single soft head of that form has the certified error
     :func:`bounds.softmax_error` at scale $\beta c$ on $\mathcal D_2$, set against ``error``.
     """
     _require_values(layer)
@@ -53,16 +55,18 @@ def verify_weights(layer: AttentionLayer, error: object | None) -> Certificate:
         "checked": 0,
     }
     if layer.kind == "hard":
-        if error is not None and exact_rational(error, "error") < 0:
-            raise ArgumentError("error", error, "at least 0")
+        allowed = _allowed(0 if error is None else error)
+        claim = f"{CLAIM} for all unit points and queries"
+        if allowed:
+            claim += f", with squared error <= {as_text(allowed)}"
         if scale is not None:
             return Certificate(
-                claim=f"{CLAIM} for all unit points and queries", scope="all inputs",
-                verdict="verified", details={"W_Q W_K^T": f"{as_fraction(scale)} I"}, **common,
+                claim=claim, scope="all inputs", verdict="verified",
+                details={"W_Q W_K^T": f"{as_fraction(scale)} I"}, **common,
             )  # fmt: skip
-        found = _counterexample(layer, exact)
+        found = _counterexample(layer, allowed)
         return Certificate(
-            claim=f"{CLAIM} for all unit points and queries",
+            claim=claim,
             scope="all inputs",
             verdict="undecided" if found is None else "refuted",
             counterexample=found,
@@ -74,7 +78,7 @@ def verify_weights(layer: AttentionLayer, error: object | None) -> Certificate:
         )
     if error is None:
         raise ArgumentError("error", None, "given for a soft layer: the largest error to allow")
-    allowed = exact_rational(error, "error")
+    allowed = _allowed(error)
     if scale is None:
         return Certificate(
             claim=f"{CLAIM} with expected error <= {error} on two orthonormal points",
@@ -108,20 +112,19 @@ def verify_inputs(
     """
     _require_values(layer)
     rows = checked_array(points, "points", 2)
-    asked = np.atleast_2d(checked_array(queries, "queries", np.ndim(queries)))
+    asked = checked_array(queries, "queries", None)
+    asked = asked[None, :] if asked.ndim == 1 else asked
     for name, array in (("points", rows), ("queries", asked)):
         if array.ndim != 2 or len(array) == 0 or array.shape[1] != layer.d_model:
             raise ArgumentError(name, array.shape, f"of shape (at least 1, {layer.d_model})")
     if error is None and layer.kind == "soft":
         raise ArgumentError("error", None, "given for a soft layer: the largest error to allow")
-    allowed = exact_rational(0 if error is None else error, "error")
-    if allowed < 0:
-        raise ArgumentError("error", error, "at least 0")
+    allowed = _allowed(0 if error is None else error)
     exact, points_exact = ExactLayer(layer), exact_matrix(rows)
     worst, smallest_lead = Ball.of(0), None
     verdict: Verdict = "verified"
     found: dict[str, Any] | None = None
-    undecided = 0
+    undecided, index = 0, 0
     for index in range(len(asked)):
         query = exact_matrix(asked[index : index + 1])
         scores = exact_scores(points_exact, query)
@@ -144,7 +147,7 @@ def verify_inputs(
     return Certificate(
         claim=f"{CLAIM} with squared error <= {as_text(allowed)}",
         scope="given inputs",
-        checked=len(asked),
+        checked=index + 1,
         verdict=verdict,
         layer_digest=layer_digest(layer),
         method=layer.method,
@@ -175,24 +178,28 @@ def verify_sample(
     _require_values(layer)
     if error is None:
         raise ArgumentError("error", None, "given with samples: the largest error to allow")
-    allowed = exact_rational(error, "error")
+    allowed = _allowed(error)
     context = exact_integer(context, "context", 1, layer.d_model)
     samples = exact_integer(samples, "samples", 2)
     check_confidence(confidence)
     rng = np.random.default_rng(exact_integer(seed, "seed", 0))
     selects = layer.kind == "hard" and layer.heads == 1 and _values_are_identity(ExactLayer(layer))
     squared = np.empty(samples)
-    for start in range(0, samples, _BATCH):
-        size = min(_BATCH, samples - start)
+    batch = max(1, min(_BATCH, _BATCH_ENTRIES // (context * layer.d_model)))
+    for start in range(0, samples, batch):
+        size = min(batch, samples - start)
         points = np.concatenate([random_frame(rng, layer.d_model, context) for _ in range(size)])
         queries = rng.standard_normal((size, layer.d_model))
         queries /= np.linalg.norm(queries, axis=1, keepdims=True)
         own = np.kron(np.eye(size, dtype=bool), np.ones((1, context), dtype=bool))  # its own frame
-        got = layer.attend(queries, points, own)
         frames = points.reshape(size, context, layer.d_model)
         wanted = np.stack([nearest_neighbor(x, y) for x, y in zip(frames, queries, strict=True)])
-        wrong = (got != wanted).any(axis=1)
-        squared[start : start + size] = wrong if selects else ((got - wanted) ** 2).sum(axis=1)
+        if selects:  # which point it attends to: its output is that point up to rounding
+            chosen = points[layer.attention(0, queries, points, own).argmax(axis=1)]
+            squared[start : start + size] = (chosen != wanted).any(axis=1)
+        else:
+            got = layer.attend(queries, points, own)
+            squared[start : start + size] = ((got - wanted) ** 2).sum(axis=1)
     if selects:
         low, high = clopper_pearson(int(squared.sum()), samples, confidence)
         interval = 2 * low, 2 * high
@@ -216,6 +223,13 @@ def random_frame(rng: np.random.Generator, d: int, count: int) -> FloatArray:
     q, r = np.linalg.qr(rng.standard_normal((d, count)))
     frame: FloatArray = (q * np.sign(np.diag(r))).T
     return frame
+
+
+def _allowed(error: object) -> Fraction:
+    allowed = exact_rational(error, "error")
+    if allowed < 0:
+        raise ArgumentError("error", error, "at least 0")
+    return allowed
 
 
 def as_text(value: Fraction) -> str:
@@ -273,23 +287,29 @@ def _identity(d: int) -> fmpq_mat:
     return fmpq_mat(d, d, [fmpq(int(i == j)) for i in range(d) for j in range(d)])
 
 
-def _counterexample(layer: AttentionLayer, exact: ExactLayer) -> dict[str, Any] | None:
-    """Two opposite unit points and a unit query on which the layer provably misses the nearest."""
+def _counterexample(layer: AttentionLayer, allowed: Fraction) -> dict[str, Any] | None:
+    """Two opposite unit points and a unit query with a squared error provably above ``allowed``."""
     d = layer.d_model
     directions = [*np.eye(d), *np.random.default_rng(0).standard_normal((4 * d + 16, d))]
     for query in directions:
         query = query / np.linalg.norm(query)
         moved = sum(layer.w_k[h] @ (layer.w_q[h].T @ query) for h in range(layer.heads))
-        # a point w with <w, y> > 0 that the head scores below -w, if its key is not along y
-        tilt = moved - (moved @ query) * query
-        points = [query, *([query - 2 * tilt / np.linalg.norm(tilt)] if tilt.any() else [])]
-        points += [row for row in directions[:d] if row @ query > 0]
+        # W_K W_Q^T y = c y + tilt: w = y scores c; where c > 0 and tilt is not 0, w = s y - tilt/|tilt|
+        # with s = |tilt|/(2c) has <w, y> = s > 0 and the score s c - |tilt| < 0, below that of -w
+        along = float(moved @ query)
+        tilt = moved - along * query
+        size = float(np.linalg.norm(tilt))
+        points = [query, *(row for row in directions[:d] if row @ query > 0)]
+        if along > 0 and size > 0:
+            aside = tilt / size
+            aside -= (aside @ query) * query  # a small tilt lost this in rounding
+            points.append(size / (2 * along) * query - aside)
         for point in points:
             unit = point / np.linalg.norm(point)
             if not np.isfinite(unit).all() or unit @ query <= 0:
                 continue
             for pair in (np.stack([unit, -unit]), np.stack([-unit, unit])):
-                certificate = verify_inputs(layer, pair, query, 0)
+                certificate = verify_inputs(layer, pair, query, allowed)
                 if certificate.verdict == "refuted":
                     return {"points": pair.tolist(), "query": query.tolist()}
     return None

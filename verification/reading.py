@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import csv
-import zipfile
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.resources import as_file, files
 from pathlib import Path
@@ -12,8 +13,9 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from safetensors import SafetensorError, safe_open
+from safetensors import safe_open
 
+from bounds.errors import ArgumentError
 from constructions.attention import FloatArray, checked_array
 from constructions.relations import IntArray, RelationTarget, checked_edges, relation_target
 
@@ -26,7 +28,7 @@ class InputFileError(ValueError):
 
 @dataclass(frozen=True)
 class EdgeFile:
-    """Edges (m', 2) in file order, and the header row that was skipped, if there was one."""
+    """Edges (m', 2), and the header row that was skipped, if there was one."""
 
     edges: IntArray
     header: tuple[str, str] | None
@@ -70,36 +72,39 @@ def read_edges(path: Path, items: int, vocabulary: Sequence[str] | None = None) 
     """Edges from ``.csv``, ``.tsv`` (two columns) or ``.npy`` ((m', 2) integers).
 
     Cells are indices in [0, items), or tokens when a vocabulary is given. A first row is a header
-    when neither cell is an index (a token of the vocabulary); it is returned, not dropped
-    silently. Line ends of any kind, a byte-order mark and blank lines are allowed.
+    when neither cell is an index (a token of the vocabulary), a number, or empty; it is returned,
+    not dropped silently. Line ends of any kind, a byte-order mark and blank lines are allowed.
     """
     suffix = path.suffix.lower()
     if suffix == ".npy":
-        return EdgeFile(checked_edges(_numpy_load(path), items), None)
+        try:
+            return EdgeFile(checked_edges(_numpy_load(path), items), None)
+        except ArgumentError as failure:
+            raise InputFileError(f"{path}: {failure}") from None
     if suffix not in _DELIMITERS:
         raise InputFileError(f"{path}: edges must be .csv, .tsv or .npy")
-    reader = csv.reader(_text(path).split("\n"), delimiter=_DELIMITERS[suffix])
+    rows = _rows(path, _DELIMITERS[suffix])
     index = None if vocabulary is None else {token: i for i, token in enumerate(vocabulary)}
     header: tuple[str, str] | None = None
     pairs: list[tuple[int, int]] = []
     seen: dict[tuple[int, int], int] = {}
     first = True
-    for row in reader:
+    for line, row in rows:
         cells = [cell if index is not None and cell in index else cell.strip() for cell in row]
-        if not any(cells):
+        if cells in ([], [""]):
             continue
-        place = f"{path}, line {reader.line_num}"
+        place = f"{path}, line {line}"
         if len(cells) != 2:
             raise InputFileError(f"{place}: {len(cells)} columns where two are needed: {row}")
         found = [_item(cell, index) for cell in cells]
-        if first and found == [None, None]:
+        if first and found == [None, None] and not any(map(_is_numeric_or_empty, cells)):
             header, first = (cells[0], cells[1]), False
             continue
         first = False
         pair = _checked_pair(cells, found, items, index is not None, place)
         if pair in seen:
             raise InputFileError(f"{place}: the edge {cells} stands in line {seen[pair]} too")
-        seen[pair] = reader.line_num
+        seen[pair] = line
         pairs.append(pair)
     if not pairs:
         raise InputFileError(f"{path}: no edges")
@@ -122,10 +127,24 @@ def token_example() -> RelationTarget:
 def _item(cell: str, index: dict[str, int] | None) -> int | None:
     if index is not None:
         return index.get(cell)
+    return int(cell) if re.fullmatch(r"[+-]?[0-9]{1,18}", cell) else None
+
+
+def _is_numeric_or_empty(cell: str) -> bool:
     try:
-        return int(cell)
+        float(cell)
     except ValueError:
-        return None
+        return not cell
+    return True
+
+
+def _rows(path: Path, delimiter: str) -> Iterator[tuple[int, list[str]]]:
+    reader = csv.reader(_text(path).split("\n"), delimiter=delimiter, strict=True)
+    try:
+        for row in reader:
+            yield reader.line_num, row
+    except csv.Error as failure:
+        raise InputFileError(f"{path}, line {reader.line_num}: {failure}") from None
 
 
 def _checked_pair(
@@ -152,30 +171,38 @@ def _text(path: Path) -> str:
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
-def _numpy_load(path: Path) -> Any:
-    try:
-        return np.load(path, allow_pickle=False)
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as failure:
-        raise InputFileError(f"{path}: cannot be read as numpy data: {failure}") from None
+def _numpy_load(path: Path) -> NDArray[Any]:
+    # opened here, because numpy leaves the file of a damaged archive open
+    with _refused(path, "numpy data"), path.open("rb") as file:
+        found = np.load(file, allow_pickle=False)
+        if not isinstance(found, np.ndarray):
+            found.close()
+            raise ValueError("an archive where one array is needed: name it .npz")
+        return found
 
 
 def _npz_arrays(path: Path) -> dict[str, NDArray[Any]]:
-    archive = _numpy_load(path)
-    if not isinstance(archive, np.lib.npyio.NpzFile):
-        raise InputFileError(f"{path}: not an .npz archive")
-    try:
+    with _refused(path, "numpy data"), path.open("rb") as file:
+        archive = np.load(file, allow_pickle=False)
+        if not isinstance(archive, np.lib.npyio.NpzFile):
+            raise ValueError("not an .npz archive")
         with archive:
             return {name: archive[name] for name in archive.files}
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as failure:
-        raise InputFileError(f"{path}: cannot be read as numpy data: {failure}") from None
 
 
 def _safetensors_arrays(path: Path) -> dict[str, NDArray[Any]]:
+    with _refused(path, "safetensors"), safe_open(path, framework="numpy") as file:
+        return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+
+
+@contextmanager
+def _refused(path: Path, kind: str) -> Iterator[None]:
+    """Whatever a decoder raises on a damaged file, said as one error that names the file."""
     try:
-        with safe_open(path, framework="numpy") as file:
-            return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    except (SafetensorError, OSError, TypeError) as failure:
-        raise InputFileError(f"{path}: cannot be read as safetensors: {failure}") from None
+        yield
+    except Exception as failure:
+        text = str(failure) or type(failure).__name__
+        raise InputFileError(f"{path}: cannot be read as {kind}: {text}") from None
 
 
 def _chosen(arrays: dict[str, NDArray[Any]], path: Path) -> NDArray[Any]:

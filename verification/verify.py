@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from fractions import Fraction
 from typing import Any
 
 from numpy.typing import ArrayLike
 
+from bounds.arithmetic import Ball
 from bounds.errors import ArgumentError
 from constructions.attention import AttentionLayer, FloatArray
 from constructions.nearest_neighbor import nearest_neighbor
@@ -81,6 +83,8 @@ def _verify_relations(
         verdict = "refuted"
         assert report.wrong_score is not None
         i, j = report.wrong
+        tau = layer.threshold
+        assert tau is not None
         found = {
             "pair": f"({target.name(i)}, {target.name(j)})",
             "indices": [i, j],
@@ -88,7 +92,8 @@ def _verify_relations(
             if report.missing
             else "recognized, but no relation",
             "score": float(report.wrong_score),
-            "threshold": layer.threshold,
+            "threshold": tau,
+            "score - threshold": Ball.of(report.wrong_score - Fraction(tau)).decimal(6),
         }
     elif report.undecided:
         verdict = "undecided"

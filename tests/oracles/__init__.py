@@ -1,0 +1,1 @@
+"""Independent oracles: they share no code with ``bounds`` or ``constructions``."""
