@@ -81,7 +81,9 @@ def test_closed_form_never_exceeds_the_exact_count(d: int, data: st.DataObject) 
 
 
 def test_closed_form_grows_like_one_over_error_squared() -> None:
-    degrees = [closed_form_heads(10**6, 8, Fraction(1, n)).parameters["degree"] for n in (100, 200, 400)]
+    degrees = [
+        closed_form_heads(10**6, 8, Fraction(1, n)).parameters["degree"] for n in (100, 200, 400)
+    ]
     assert degrees[1] / degrees[0] == pytest.approx(4, rel=0.05)
     assert degrees[2] / degrees[1] == pytest.approx(4, rel=0.05)
 

@@ -59,7 +59,7 @@ def test_reference_numbers() -> None:
         ratio = Fraction(harmonic_dimension(d, degree), head_dimension(d, r, degree))
         with mpmath.workdps(30):
             value = mpmath.log(mpmath.mpf(ratio.numerator) / ratio.denominator, 2)
-            assert mpmath.nstr(value, 5 if expected[2] == "." else 5) == mpmath.nstr(mpmath.mpf(expected), 5)
+            assert abs(value - mpmath.mpf(expected)) <= mpmath.mpf("0.005")
 
 
 def test_separation_is_the_least_count_and_exponential() -> None:
@@ -80,7 +80,10 @@ def test_separation_is_the_least_count_and_exponential() -> None:
 def test_hard_layer_realises_the_target(seed: int, d: int, steps: int) -> None:
     rng = np.random.default_rng(seed)
     places = sorted({Fraction(int(n), 1000) for n in rng.integers(-900, 900, steps)})
-    jumps = [Fraction(int(n), 8) for n in rng.integers(1, 30, len(places)) * rng.choice([-1, 1], len(places))]
+    jumps = [
+        Fraction(int(n), 8)
+        for n in rng.integers(1, 30, len(places)) * rng.choice([-1, 1], len(places))
+    ]
     profile = StepProfile(places, jumps)
     layer = step_profile_layer(d, profile)
     points, query = frame(rng, d), rng.standard_normal(d)
@@ -91,7 +94,9 @@ def test_hard_layer_realises_the_target(seed: int, d: int, steps: int) -> None:
         return
     got = layer.attend(np.append(query, 0.0)[None, :], step_profile_tokens(points))[0]
     psi = sum(float(a) * math.copysign(1, t - float(p)) for a, p in zip(jumps, places, strict=True))
-    np.testing.assert_allclose(got, (sum(map(float, jumps)) * v + psi * w) / math.sqrt(2), atol=1e-12)
+    np.testing.assert_allclose(
+        got, (sum(map(float, jumps)) * v + psi * w) / math.sqrt(2), atol=1e-12
+    )
     np.testing.assert_allclose(got, step_profile_target(profile, points, query), atol=1e-12)
 
 
@@ -103,7 +108,9 @@ def test_soft_layer_tends_to_the_hard_one() -> None:
         points, query = frame(rng, 16), rng.standard_normal(16)
         token = np.append(query / np.linalg.norm(query), 0.0)[None, :]
         tokens = step_profile_tokens(points)
-        np.testing.assert_allclose(soft.attend(token, tokens), hard.attend(token, tokens), atol=1e-3)
+        np.testing.assert_allclose(
+            soft.attend(token, tokens), hard.attend(token, tokens), atol=1e-3
+        )
 
 
 def test_refusals() -> None:
