@@ -51,6 +51,14 @@ def automorphism_count(
     >>> automorphism_count(5, [(0, 1), (1, 2), (2, 0)])
     (6, True)
     """
+    isolated, others, exact = automorphism_parts(items, edges, steps=steps)
+    return factorial(isolated) * others, exact
+
+
+def automorphism_parts(
+    items: int, edges: Iterable[tuple[int, int]], *, steps: int = _STEPS
+) -> tuple[int, int, bool]:
+    r"""The same as $|\mathrm{Aut}| = n!\,a$: $n$ isolated vertices (of the graph or its complement), $a$."""
     successors: dict[int, set[int]] = defaultdict(set)
     predecessors: dict[int, set[int]] = defaultdict(set)
     for source, target in _sparser(items, set(edges)):
@@ -60,8 +68,8 @@ def automorphism_count(
     if len(touched) == len(successors) == len(predecessors) and all(
         len(near) == 1 for table in (successors, predecessors) for near in table.values()
     ):
-        return factorial(items - len(touched)) * _cycles_count(successors), True
-    budget, exact, total = _Budget(steps), True, factorial(items - len(touched))
+        return items - len(touched), _cycles_count(successors), True
+    budget, exact, total = _Budget(steps), True, 1
     kinds: dict[Trace, list[tuple[_Part, tuple[int, ...]]]] = defaultdict(list)
     copies: Counter[tuple[Trace, int]] = Counter()
     for component in _components(successors, predecessors):
@@ -80,7 +88,8 @@ def automorphism_count(
         copies[trace, kind] += 1
         own, certain = _orbit_product(part, start, budget)
         total, exact = total * own, exact and certain
-    return total * prod(factorial(count) for count in copies.values()), exact
+    total *= prod(factorial(count) for count in copies.values())
+    return items - len(touched), total, exact
 
 
 def _sparser(items: int, edges: set[tuple[int, int]]) -> set[tuple[int, int]]:

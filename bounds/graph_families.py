@@ -11,14 +11,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
-from math import comb, factorial
+from math import comb, factorial, perm
 from typing import Literal
 
 import sympy
 from flint import arb, ctx, fmpz
 
-from bounds.arithmetic import Ball, certified_ball, exact_integer, to_arb
-from bounds.automorphisms import automorphism_count
+from bounds.arithmetic import Ball, certified_ball, exact_integer, precision, to_arb
+from bounds.automorphisms import automorphism_parts
 from bounds.bound import count_text
 from bounds.errors import ArgumentError
 
@@ -52,7 +52,8 @@ class GraphFamily:
 
     Made by :func:`graph_family`. ``relations``: the edges of every graph, where the name does not
     say it (digraphs and relabellings), else ``None``. ``degree`` $d$ of regular, out-regular and
-    out-degree graphs. ``automorphisms``: of the graph that is relabelled, or an upper bound.
+    out-degree graphs. Relabellings: the graph (or its complement) has ``isolated`` vertices
+    without edges, and the rest of it has ``automorphisms`` of them (or at most so many).
     ``columns``: some graph of the family has this many distinct in-neighbourhoods (or
     out-neighbourhoods). ``exact``: the size is $G$ itself, not a lower bound for it.
     """
@@ -62,6 +63,7 @@ class GraphFamily:
     relations: int | None = None
     degree: int | None = None
     automorphisms: int | None = None
+    isolated: int = 0
     columns: int = 1
     exact: bool = True
 
@@ -78,7 +80,9 @@ class GraphFamily:
     def is_single(self) -> bool:
         """Whether there is only one graph (as far as the counts say)."""
         if self.automorphisms is not None:
-            return self.automorphisms >= _factorial(self.items)
+            with precision(128):
+                surely_more = self._log_relabelings() > 1
+            return not surely_more and self.size() == 1
         if self.degree is not None:
             full = (0,) if self.name == "out-degree" else (0, self.items)
             return self.degree in full
@@ -94,7 +98,7 @@ class GraphFamily:
         if self.name == "digraph":
             return comb(m * m, self.relations or 0)
         if self.name == "relabelings":
-            return -(-_factorial(m) // (self.automorphisms or 1))
+            return -(-perm(m, m - self.isolated) // (self.automorphisms or 1))
         if self.name == "out-regular":
             return int(comb(m, d) ** m)
         if self.name == "out-degree":
@@ -127,7 +131,7 @@ class GraphFamily:
         if self.name == "digraph":
             return _log_binomial(self.items**2, self.relations or 0)
         if self.name == "relabelings":
-            return (m + 1).lgamma() - to_arb(self.automorphisms or 1).log()
+            return self._log_relabelings()
         if self.name == "out-regular":
             return m * _log_binomial(self.items, d)
         if self.name == "out-degree":
@@ -137,6 +141,10 @@ class GraphFamily:
         if self.exact:
             return to_arb(_regular_count(self.items, d)).log()
         return (2 * m - 1) * _log_binomial(self.items, d) + (m - 1) * _log_spread(self.items, d)
+
+    def _log_relabelings(self) -> arb:
+        others = to_arb(self.automorphisms or 1).log()
+        return (to_arb(self.items) + 1).lgamma() - (to_arb(self.isolated) + 1).lgamma() - others
 
     def __str__(self) -> str:
         items = f"on {count_text(self.items)} items"
@@ -250,10 +258,16 @@ def _relabelings(m: int, edges: Iterable[tuple[int, int]] | None) -> GraphFamily
         pairs.add(
             (exact_integer(source, "edges", 0, m - 1), exact_integer(target, "edges", 0, m - 1))
         )
-    count, exact = automorphism_count(m, pairs)
+    isolated, count, exact = automorphism_parts(m, pairs)
     columns = max(_distinct(m, pairs), _distinct(m, {(j, i) for i, j in pairs}))
     return GraphFamily(
-        "relabelings", m, relations=len(pairs), automorphisms=count, columns=columns, exact=exact
+        "relabelings",
+        m,
+        relations=len(pairs),
+        automorphisms=count,
+        isolated=isolated,
+        columns=columns,
+        exact=exact,
     )
 
 
@@ -273,11 +287,6 @@ def _most_columns(m: int, relations: int) -> int:
     """
     fewer = min(relations, m * m - relations)
     return min(m, fewer + 1)
-
-
-@lru_cache(maxsize=4)
-def _factorial(m: int) -> int:
-    return factorial(m)
 
 
 def _states(m: int, d: int) -> int:

@@ -151,7 +151,7 @@ def family_parameters(graphs: GraphFamily) -> dict[str, Parameter]:
     if graphs.degree is not None:
         own["degree"] = graphs.degree
     if graphs.automorphisms is not None:
-        own["automorphisms"] = graphs.automorphisms
+        own |= {"automorphisms": graphs.automorphisms, "isolated": graphs.isolated}
     return own
 
 

@@ -53,8 +53,9 @@ class RecognitionReport:
     ``wrong``: a pair on which the layer certainly errs, ``missing`` whether that pair is a
     relation; ``wrong_score``: its largest score, exactly. ``undecided``: pairs left open, with
     ``reason``. ``margin``: no decided pair's largest score is nearer to the threshold (a lower
-    bound; exact pairs included); ``rounding``: the largest rounding bound used; ``exact_pairs``:
-    how many pairs needed integers; ``pairs``: how many were checked.
+    bound; exact pairs included); ``rounding``: the largest float64 rounding bound (what float32
+    decides is farther away than the margin by its own, larger bound); ``exact_pairs``: how many
+    pairs needed integers; ``pairs``: how many were checked.
     """
 
     pairs: int
