@@ -176,7 +176,8 @@ def _both_ways(graph):
      (nx.complete_graph(40), factorial(40)), (nx.complete_bipartite_graph(20, 30),
      factorial(20) * factorial(30)), (nx.star_graph(50), factorial(50)),
      (nx.disjoint_union(nx.petersen_graph(), nx.petersen_graph()), 120**2 * 2),
-     (nx.balanced_tree(2, 4), 2**15), (nx.frucht_graph(), 1)],
+     (nx.balanced_tree(2, 4), 2**15), (nx.frucht_graph(), 1),
+     (nx.disjoint_union(nx.cubical_graph(), nx.circulant_graph(8, [1, 4])), 48 * 16)],
 )  # fmt: skip
 def test_known_automorphism_groups(graph, automorphisms):
     assert automorphism_count(*_both_ways(graph)) == (automorphisms, True)

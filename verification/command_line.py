@@ -12,6 +12,7 @@ import typer
 from rich.console import Console
 from rich.progress import Progress as Bar
 from rich.table import Table
+from threadpoolctl import threadpool_limits
 
 from bounds import (
     ArgumentError,
@@ -117,7 +118,8 @@ def check(as_json: Json = False) -> None:
     """Judge every result of the catalogue at its standard parameters (the main job)."""
     began = time.monotonic()
     findings = []
-    with DelayedBar("checking") as bar:
+    # many small products: a second BLAS thread only waits
+    with DelayedBar("checking") as bar, threadpool_limits(1, "blas"):
         for done, entry in enumerate(CATALOGUE):
             findings.append(entry())
             bar(done + 1, len(CATALOGUE))
@@ -223,7 +225,7 @@ def build_relations(
 ) -> None:
     """A layer that recognizes exactly the given relations among all pairs (C4, C5)."""
     target = _read_target(embeddings, edges, vocabulary)
-    with DelayedBar("fitting heads") as bar:
+    with DelayedBar("fitting heads") as bar, threadpool_limits(1, "blas"):
         layer = relation_layer(
             target.embeddings, target.edges, method=method, key_dim=key_dim,  # type: ignore[arg-type]
             heads=heads_wanted, bias=bias, seed=seed, progress=bar,
