@@ -37,6 +37,7 @@ from bounds.perturbed_identity import perturbed_identity_rank
 from bounds.profiles import NEAREST_NEIGHBOR, StepProfile
 from bounds.rank_one import rank_one_error_bound, rank_one_heads
 from bounds.separation import separation, square_wave
+from bounds.softmax_leakage import balanced_null_shift, leakage_scale, softmax_leakage
 from bounds.softmax_scale import softmax_error, softmax_scale
 from bounds.temperature import (
     orthonormal_scale,
@@ -58,6 +59,7 @@ __all__ = [
     "ModelMismatchError",
     "StepProfile",
     "UndecidedError",
+    "balanced_null_shift",
     "bottleneck_dimension",
     "capacity_claims",
     "closed_form_heads",
@@ -79,6 +81,7 @@ __all__ = [
     "key_dimension_margin",
     "key_dimension_packing",
     "key_dimension_real",
+    "leakage_scale",
     "majority_vote_ceiling",
     "majority_vote_error",
     "majority_vote_heads",
@@ -89,6 +92,7 @@ __all__ = [
     "rank_one_heads",
     "separation",
     "softmax_error",
+    "softmax_leakage",
     "softmax_scale",
     "sphere_margin",
     "sphere_scale",

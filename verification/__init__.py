@@ -3,6 +3,8 @@
 from verification.certificate import Certificate
 from verification.claims import CLAIMS, Claim
 from verification.confidence import bounded_mean, clopper_pearson
+from verification.leakage import leakage_report, verify_leakage
+from verification.phase import phase_rows, plot_phase, transitions
 from verification.rank_one import rank_one_error
 from verification.sandwich import Sandwich, sandwich, sandwich_heads
 from verification.verify import verify
@@ -14,8 +16,13 @@ __all__ = [
     "Sandwich",
     "bounded_mean",
     "clopper_pearson",
+    "leakage_report",
+    "phase_rows",
+    "plot_phase",
     "rank_one_error",
     "sandwich",
     "sandwich_heads",
+    "transitions",
     "verify",
+    "verify_leakage",
 ]

@@ -20,8 +20,12 @@ CATALOGUE: tuple[Callable[[], Finding], ...] = (
     head_checks.check_majority_vote,
     head_checks.check_context,
     head_checks.check_claims,
+    relation_checks.check_real_weights,
     relation_checks.check_rank_one_relations,
+    relation_checks.check_superposition,
     relation_checks.check_compact_relations,
     relation_checks.check_tokens,
+    relation_checks.check_routing,
+    relation_checks.check_bottleneck,
 )
 """Every check of ``attention-bounds check``, in the order of the table."""

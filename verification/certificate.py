@@ -19,7 +19,8 @@ class Certificate:
     """The verdict of one check, with enough to do it again.
 
     ``claim``: what was checked, in words. ``scope``: on what: ``"all pairs"``, ``"all inputs"``,
-    ``"expected error"``, ``"given inputs"`` or ``"sample"``. ``checked``: how many pairs, inputs or
+    ``"expected error"``, ``"given inputs"``, ``"given contexts"``, ``"all contexts"`` or
+    ``"sample"``. ``checked``: how many pairs, inputs or
     samples (0 for a proof about the weights). ``verdict``: ``"verified"``, ``"refuted"`` (with a
     ``counterexample``, or an error interval above the allowed one) or ``"undecided"`` (with a
     ``reason``). ``margin``: a lower bound on how far the nearest decided case lay from changing;

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import csv
+import dataclasses
+import io
 import json
 import sys
 import time
@@ -34,9 +37,11 @@ from constructions import (
     relation_target,
     save,
 )
+from constructions.layer_files import write_whole
 from constructions.relations import RelationTarget
 from verification.catalogue import CATALOGUE
 from verification.finding import upper_float
+from verification.phase import PhaseRow, phase_rows, plot_phase, transitions
 from verification.plots import plot_sandwich
 from verification.reading import InputFileError, read_edges, read_embeddings, read_vocabulary
 from verification.sandwich import sandwich
@@ -166,6 +171,43 @@ def capacity(
     """What total key dimension a family of relation graphs takes (C1)."""
     bound = key_dimension_bits(items, d_model, bits, family=family, relations=relations)  # type: ignore[arg-type]
     _print_bounds([bound], as_json)
+
+
+@app.command()
+def phase(
+    items: Annotated[int, typer.Option(help="The number m of items; m/4 and m/2 are run too.")],
+    d_model: Annotated[int, typer.Option(help="The dimension of an embedding.")],
+    seed: Annotated[
+        int, typer.Option(help="Of the embeddings, the permutation and the codes.")
+    ] = 0,
+    csv_file: Annotated[Path | None, typer.Option("--csv", help="Write every point here.")] = None,
+    plot: Annotated[Path | None, typer.Option(help="Draw the diagram here (extra 'plot').")] = None,
+    as_json: Json = False,
+) -> None:
+    """Relations recovered over (m, D_K, heads), and where half of them are: the multi-head advantage."""
+    with DelayedBar("building layers") as bar, threadpool_limits(1, "blas"):
+        rows = phase_rows(items, d_model, seed=seed, progress=bar)
+    with DelayedBar("locating the transitions"), threadpool_limits(1, "blas"):
+        located = transitions(rows)
+    if csv_file is not None:
+        table = io.StringIO(newline="")
+        writer = csv.DictWriter(table, [field.name for field in dataclasses.fields(PhaseRow)])
+        writer.writeheader()
+        writer.writerows(dataclasses.asdict(row) for row in rows)
+        write_whole(csv_file, table.getvalue().encode())
+    if plot is not None:
+        plot_phase(rows, plot, located)
+    if as_json:
+        _print_json(
+            {
+                "rows": [dataclasses.asdict(row) for row in rows],
+                "transitions": [dataclasses.asdict(row) for row in located],
+            }
+        )
+        return
+    for row in located:
+        least = "no D_K" if row.key_dimension is None else f"D_K = {row.key_dimension}"
+        out.print(f"m = {row.items}, {row.heads} heads: half recovered at {least}", highlight=False)
 
 
 @app.command("sandwich")

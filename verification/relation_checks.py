@@ -2,20 +2,36 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
 
-from bounds import key_dimension_bits, storage_efficiency
+from bounds import (
+    bottleneck_dimension,
+    key_dimension,
+    key_dimension_bits,
+    key_dimension_packing,
+    storage_efficiency,
+)
 from constructions import (
     AttentionLayer,
     RelationTarget,
+    circle_codes,
+    coded_layer,
     relation_layer,
     relation_target,
     round_weights,
+    routing_heads,
+    routing_layer,
+    stochastic_head,
+    superposed_layer,
 )
+from constructions.relations import IntArray
+from constructions.stochastic_matrix import attention_error
 from verification.certificate import Certificate
 from verification.finding import Finding
+from verification.leakage import verify_leakage
 from verification.reading import token_example
 from verification.verify import verify
 
@@ -47,6 +63,67 @@ def check_tokens() -> Finding:
     layer = relation_layer(target.embeddings, target.edges, key_dim=8, heads=1)
     subject = f"{target.items} real tokens, {target.relations} singular→plural relations"
     return relation_finding("C5", subject, layer, target, family="digraph")
+
+
+def check_real_weights() -> Finding:
+    """C2, C3: real weights and margins, and the best lower bound for a model; the circle code beside."""
+    best = key_dimension(1024, 64, "permutation", bits=16)
+    packing = key_dimension_packing(64, Fraction(1, 500))
+    layer = coded_layer(np.eye(64), _shift(64), circle_codes(64))
+    certificate = verify(layer, relation_target(np.eye(64), _shift(64)))
+    least = packing.value
+    return Finding(
+        "C2, C3", "permutations of 1024 items, d_model = 64; circle code for 64 items",
+        f"D_K ≥ {best.value} ({best.winner} wins); at margin 1/500: ≥ {packing.value_text()}",
+        f"circle code, D_K = {layer.key_dimension}: {certificate.verdict}",
+        certificate.holds and isinstance(least, int) and least <= layer.key_dimension,
+        {"best": best.best.to_dict(), "packing": packing.to_dict(), "certificate": certificate.to_dict()},
+    )  # fmt: skip
+
+
+def check_superposition() -> Finding:
+    """C4c: one head a block of a matching, sizes explicit, what was drawn verified."""
+    target = random_permutation(128, 64, seed=0)
+    layer = superposed_layer(target.embeddings, target.edges, delta="1/100")
+    return relation_finding(
+        "C4", "random permutation, m = 128, d_model = 64, superposed", layer, target
+    )
+
+
+def check_routing() -> Finding:
+    """C6: softmax heads with a null token route the plural; the leakage is certified."""
+    target = token_example()
+    heads = routing_heads(target.embeddings, target.edges, key_dim=8)
+    routing = routing_layer(heads, target, "1/1000")
+    certificate = verify_leakage(routing, target, "1/1000")
+    return Finding(
+        "C6", f"{target.items} real tokens, softmax with a null token, leakage ≤ 1/1000",
+        f"logit scale ≤ {routing.layer.logit_scale:.6g} is enough",
+        f"{routing.layer.heads} head, {certificate.scope}: {certificate.verdict}", certificate.holds,
+        {"certificate": certificate.to_dict()},
+    )  # fmt: skip
+
+
+def check_bottleneck() -> Finding:
+    """R1: a positive attention matrix of size n from d_k = n - 1."""
+    n = 6
+    rng = np.random.default_rng(0)
+    matrix = rng.uniform(0.05, 1.0, (n, n))
+    matrix /= matrix.sum(axis=1, keepdims=True)
+    tokens = np.linalg.qr(rng.standard_normal((n, n)))[0]
+    head = stochastic_head(matrix, tokens)
+    error = attention_error(head, tokens, matrix)
+    return Finding(
+        "R1", f"any positive attention matrix of {n} tokens", f"d_k ≥ {bottleneck_dimension(n).value_text()}",
+        f"d_k = {head.key_dimension}: within {error.upper_float():.1e}",
+        error < Fraction(1, 10**12) and head.key_dimension == n - 1,
+        {"error": error.exact()},
+    )  # fmt: skip
+
+
+def _shift(items: int) -> IntArray:
+    """The cyclic permutation i -> i + 1."""
+    return np.stack([np.arange(items), (np.arange(items) + 1) % items], axis=1)
 
 
 def relation_finding(

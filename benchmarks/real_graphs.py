@@ -1,0 +1,149 @@
+"""C5 and C6 on real token embeddings: relations of the shipped vocabulary, sizes against the bound C1.
+
+    python benchmarks/real_graphs.py [--quick] [--table FILE.npy --key-dim 16]
+
+Each layer is verified on all pairs, rounded to the fewest bits at which it still is, and compared
+with C1 at that precision. The routing rows add the null token and the certified leakage. `--table`
+takes other embeddings, (m, d), for a permutation of its rows. Takes about five minutes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from bounds import key_dimension_bits, storage_efficiency
+from constructions import RelationTarget, relation_layer, relation_target
+from constructions.routing import routing_heads, routing_layer
+from verification import verify
+from verification.leakage import leakage_report
+from verification.reading import read_embeddings, token_example
+from verification.relation_checks import THRESHOLD_BITS, fewest_bits
+
+
+@dataclass(frozen=True)
+class Case:
+    name: str
+    target: RelationTarget
+    family: str
+    key_dim: int
+    heads: int | None
+    bias: bool
+
+
+def graphs(tokens: RelationTarget) -> dict[str, tuple[RelationTarget, str]]:
+    """The relations, all on the same 1000 tokens."""
+    assert tokens.names is not None
+    names, x = tokens.names, tokens.embeddings
+    inside = [(i, j) for i, a in enumerate(names) for j, b in enumerate(names) if i != j and a in b]
+    ending = [
+        (i, j)
+        for i, a in enumerate(names)
+        for j, b in enumerate(names)
+        if i != j and a[-4:] == b[-4:]
+    ]
+    shuffled = np.random.default_rng(0).permutation(tokens.items)
+    permutation = np.stack([np.arange(tokens.items), shuffled], axis=1)
+    return {
+        "plural": (tokens, "digraph"),
+        "inside": (relation_target(x, inside, names), "digraph"),
+        "ending": (relation_target(x, ending, names), "digraph"),
+        "permutation": (relation_target(x, permutation, names), "permutation"),
+    }
+
+
+def cases(quick: bool) -> list[Case]:
+    found = graphs(token_example())
+    shapes: list[tuple[str, int, int | None, bool]] = [
+        ("plural", 8, 1, False),
+        ("inside", 16, 1, False),
+    ]
+    if not quick:
+        shapes += [
+            ("plural", 6, 1, False), ("plural", 6, 1, True), ("plural", 4, 2, True),
+            ("inside", 8, 1, False), ("inside", 8, 1, True),
+            ("ending", 16, 1, False), ("ending", 16, 1, True),
+            ("permutation", 16, 1, False), ("permutation", 16, 1, True), ("permutation", 12, 1, False),
+            ("permutation", 10, 1, False), ("permutation", 8, 2, False),
+        ]  # fmt: skip
+    return [Case(name, *found[name], *shape) for name, *shape in shapes]  # type: ignore[misc,arg-type]
+
+
+def row(case: Case) -> str:
+    start = time.perf_counter()
+    layer = relation_layer(
+        case.target.embeddings,
+        case.target.edges,
+        key_dim=case.key_dim,
+        heads=case.heads,
+        bias=case.bias,
+    )
+    seconds = time.perf_counter() - start
+    certificate = verify(layer, case.target)
+    bits, rounded = fewest_bits(layer, case.target)
+    m, width = case.target.items, layer.d_model + case.bias
+    relations = case.target.relations if case.family == "digraph" else None
+    bound = key_dimension_bits(
+        m,
+        width,
+        bits,
+        family=case.family,
+        relations=relations,
+        threshold_bits=THRESHOLD_BITS,  # type: ignore[arg-type]
+    )
+    used = storage_efficiency(
+        m, width, layer.key_dimension, bits, family=case.family, relations=relations
+    )  # type: ignore[arg-type]
+    return (
+        f"| {case.name} | {case.target.relations} | {'yes' if case.bias else 'no'} | {layer.heads} | "
+        f"{layer.key_dimension} | {certificate.verdict}, margin {certificate.margin:.2g} | "
+        f"{bits}: {rounded.verdict} | {bound.value_text()} | {used.value_text()[:6]} | {seconds:.0f} s |"
+    )  # fmt: skip
+
+
+def routing_row(name: str, target: RelationTarget, key_dim: int) -> str:
+    start = time.perf_counter()
+    heads = routing_heads(target.embeddings, target.edges, key_dim=key_dim)
+    routing = routing_layer(heads, target, "1/1000")
+    seconds = time.perf_counter() - start
+    report = leakage_report(routing, target)
+    return (
+        f"| {name} | {heads.heads} | {routing.layer.key_dimension} | {routing.margin:.2g} | "
+        f"{routing.layer.logit_scale:.4g} | {report.leakage[1]:.2g} | {report.routing_error:.2g} | "
+        f"{seconds:.0f} s |"
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="two relations, half a minute")
+    parser.add_argument("--table", type=Path, help="embeddings (m, d) for a random permutation")
+    parser.add_argument("--key-dim", type=int, default=16)
+    options = parser.parse_args()
+    print(
+        "| relation | m' | biases | heads | D_K | all pairs | bits | C1: D_K ≥ | efficiency | fit |"
+    )
+    print("|---|---|---|---|---|---|---|---|---|---|")
+    if options.table:
+        x = read_embeddings(options.table)
+        shuffled = np.random.default_rng(0).permutation(len(x))
+        target = relation_target(x, np.stack([np.arange(len(x)), shuffled], axis=1))
+        name = f"permutation of {len(x)}"
+        print(row(Case(name, target, "permutation", options.key_dim, 1, False)), flush=True)
+        return
+    for case in cases(options.quick):
+        print(row(case), flush=True)
+    print("\n| routing | heads | D_K | margin | logit scale | leakage ≤ | routing error ≤ | fit |")
+    print("|---|---|---|---|---|---|---|---|")
+    found = graphs(token_example())
+    routed = [("plural", 8)] + ([] if options.quick else [("permutation", 16), ("inside", 4)])
+    for name, key_dim in routed:
+        print(routing_row(name, found[name][0], key_dim), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,326 @@
+r"""Key codes, one a target item: one head for a functional graph on independent embeddings (C4b).
+
+With $u_i$ dual to the embeddings, $\langle x_i,u_j\rangle = \delta_{ij}$ ($u_i = x_i$ when they are
+orthonormal), $W_Q = \sum_{(i,j)\in E} u_ic_j^\top$ and $W_K = \sum_j u_jc_j^\top$ score
+$S(i,j') = \langle c_{f(i)},c_{j'}\rangle$. Codes with inner products below their squared length are
+all it takes; how far below is the margin. The proofs are in docs/C4-codes.md.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from math import comb, isqrt
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+from flint import arb
+from numpy.typing import ArrayLike, NDArray
+
+from bounds.arithmetic import certain_ceiling, certify, exact_integer, exact_rational, to_arb
+from bounds.errors import ArgumentError
+from constructions.attention import AttentionLayer, FloatArray
+from constructions.errors import RealizationError
+from constructions.relations import relation_target
+
+SignArray = NDArray[np.int8]
+
+_LONGEST_SCAN = 4096
+_EXACT_LENGTH = 1 << 53  # inner products of sign codes below this are exact in float64
+
+
+@dataclass(frozen=True, eq=False)
+class SignCodes:
+    r"""m codes in $\{\pm1\}^{k}$ with their exact coherence.
+
+    ``signs``: (m, k) int8, read-only. ``coherence``: $\max_{i\ne j}\langle c_i,c_j\rangle/k$ (what a
+    functional graph needs below 1); ``absolute_coherence``: the largest $|\langle c_i,c_j\rangle|/k$.
+    Both are computed from the integers. ``guaranteed``: the upper bound on the coherence that holds
+    for every code of its kind, or ``None``; ``family``: where the codes come from.
+    """
+
+    signs: SignArray
+    coherence: Fraction
+    absolute_coherence: Fraction
+    guaranteed: Fraction | None
+    family: str
+
+    @property
+    def items(self) -> int:
+        """The number m of codes."""
+        return len(self.signs)
+
+    @property
+    def length(self) -> int:
+        """The key dimension k."""
+        return int(self.signs.shape[1])
+
+    @property
+    def margin(self) -> Fraction:
+        """1 - coherence: by how much the right key beats every other, for codes of norm 1."""
+        return 1 - self.coherence
+
+    @property
+    def matrix(self) -> FloatArray:
+        r"""The codes as they are used, entries $\pm1$ (inner products are integers, norm $\sqrt k$)."""
+        return self.signs.astype(np.float64)
+
+
+def certified_codes(
+    signs: ArrayLike, *, guaranteed: Fraction | None = None, family: str = "given"
+) -> SignCodes:
+    """Codes from any array of signs, shape (m, k), m >= 2; coherence from exact inner products."""
+    array = np.asarray(signs)
+    if array.ndim != 2 or array.shape[0] < 2 or array.shape[1] == 0:
+        raise ArgumentError("signs", array.shape, "of shape (at least 2, at least 1)")
+    if array.dtype.kind not in "iuf" or not (np.abs(array.astype(np.float64)) == 1).all():
+        raise ArgumentError("signs", array.dtype, "an array of entries 1 and -1")
+    frozen = array.astype(np.int8)
+    frozen.setflags(write=False)
+    k = frozen.shape[1]
+    assert k < _EXACT_LENGTH
+    floats = frozen.astype(np.float64)
+    highest, lowest = -k, k
+    step = max(1, (1 << 22) // len(floats))
+    for start in range(0, len(floats), step):
+        inner = floats[start : start + step] @ floats.T  # integers of size at most k: no rounding
+        rows = np.arange(len(inner))
+        inner[rows, start + rows] = np.nan
+        highest = max(highest, int(np.nanmax(inner)))
+        lowest = min(lowest, int(np.nanmin(inner)))
+    return SignCodes(
+        frozen, Fraction(highest, k), Fraction(max(highest, -lowest), k), guaranteed, family
+    )
+
+
+def sign_code_length(items: int, coherence: object, delta: object) -> int:
+    r"""The least k for which m random sign codes keep coherence $\le t$ except with probability δ.
+
+    $\binom m2\Pr(\langle c,c'\rangle > tk) \le \delta$, with the exact binomial tail of k fair signs.
+    At most :func:`sign_code_length_bound`, and equal to it where that is above 4096 (the tails of
+    every smaller k would have to be summed). ``coherence`` t: in (0, 1); ``delta``: in (0, 1).
+    Source: [attention-bounds, C4].
+
+    >>> sign_code_length(1024, "1/2", "1/100"), sign_code_length_bound(1024, "1/2", "1/100")
+    (112, 143)
+    """
+    pairs, t, delta_ = _code_arguments(items, coherence, delta)
+    limit = sign_code_length_bound(items, coherence, delta)
+    if limit > _LONGEST_SCAN:
+        return limit
+    for k in range(1, limit):
+        if _tail(k, t) * pairs <= delta_ * 2**k:
+            return k
+    return limit
+
+
+def sign_code_length_bound(items: int, coherence: object, delta: object) -> int:
+    r"""$\lceil 2\ln(\binom m2/\delta)/t^2\rceil$: a k that suffices, by Hoeffding's inequality.
+
+    Source: [attention-bounds, C4].
+    """
+    pairs, t, delta_ = _code_arguments(items, coherence, delta)
+
+    def attempt(_: int) -> int | None:
+        size: arb = 2 * to_arb(pairs / delta_).log() / to_arb(t * t)
+        return certain_ceiling(size)
+
+    if t == 0:
+        raise ArgumentError("coherence", coherence, "above 0: random codes are not orthogonal")
+    return max(1, certify(attempt, "the code length"))
+
+
+def random_sign_codes(items: int, length: int, seed: int = 0) -> SignCodes:
+    """m uniform random sign codes of length k; their coherence is certified after the draw."""
+    items, length = exact_integer(items, "items", 2), exact_integer(length, "length", 1)
+    rng = np.random.default_rng(exact_integer(seed, "seed", 0))
+    signs = 2 * rng.integers(0, 2, size=(items, length), dtype=np.int8) - 1
+    return certified_codes(signs, family="random signs")
+
+
+def counting_codes(items: int) -> SignCodes:
+    r"""The binary digits of 0..m-1: $k = \lceil\log_2m\rceil$, the shortest, coherence $1 - 2/k$.
+
+    Source: [attention-bounds, C4].
+
+    >>> counting_codes(1000).length, counting_codes(1000).margin
+    (10, Fraction(1, 5))
+    """
+    items = exact_integer(items, "items", 2)
+    k = (items - 1).bit_length()
+    bits = (np.arange(items)[:, None] >> np.arange(k)) & 1
+    return certified_codes(1 - 2 * bits, guaranteed=1 - Fraction(2, k), family="counting")
+
+
+def reed_solomon_codes(items: int, coherence: object) -> SignCodes:
+    r"""Reed-Solomon codes over $\mathbb F_q$, each symbol written as a Hadamard codeword of length q.
+
+    $q = 2^r$, $k = q^2$, up to $q^K$ codes: polynomials of degree below K agree in at most K - 1
+    points, and distinct Hadamard codewords are orthogonal, so $0 \le \langle c,c'\rangle \le
+    q(K-1)$: coherence at most $(K-1)/q$. The least q for which that is at most ``coherence``. Needs
+    the extra ``codes`` (galois). Source: [attention-bounds, C4].
+    """
+    items = exact_integer(items, "items", 2)
+    t = _fraction_below_one(coherence, "coherence")
+    q = 2
+    while (degree := _digits(items, q)) - 1 > t * q:
+        q *= 2
+        if q > 1 << 12:
+            raise ArgumentError("coherence", coherence, f"larger: q for {items} items exceeds 4096")
+    galois = _galois()
+    field = galois.GF(q)
+    digits = (np.arange(items)[:, None] // q ** np.arange(degree)) % q  # coefficients, low first
+    points = field(np.arange(q))
+    values = field.Zeros((items, q))
+    for power in range(degree - 1, -1, -1):  # Horner
+        values = values * points + field(digits[:, power])[:, None]
+    words = _hadamard(q)[np.asarray(values, dtype=np.int64)]
+    return certified_codes(
+        words.reshape(items, q * q),
+        guaranteed=Fraction(degree - 1, q),
+        family=f"Reed-Solomon [{q}, {degree}] over GF({q}) with Hadamard",
+    )
+
+
+def dual_bch_codes(items: int, coherence: object) -> SignCodes:
+    r"""Dual BCH codes: the signs $(-1)^{\mathrm{Tr}(a_1x+a_3x^3+\dots+a_{2s-1}x^{2s-1})}$, $x \ne 0$.
+
+    $k = 2^r - 1$, up to $2^{rs}$ codes. By Weil, Carlitz and Uchiyama $|1 + \langle
+    c,c'\rangle| \le (2s-2)2^{r/2}$ for distinct coefficients: coherence at most
+    $(\lfloor(2s-2)2^{r/2}\rfloor - 1)/k$. The least r for which that is at most ``coherence``. Needs
+    the extra ``codes`` (galois). Source: [attention-bounds, C4].
+    """
+    items = exact_integer(items, "items", 2)
+    t = _fraction_below_one(coherence, "coherence")
+    for r in range(2, 17):
+        s = _digits(items, 1 << r)
+        guaranteed = Fraction(isqrt((2 * s - 2) ** 2 << r) - 1, (1 << r) - 1)
+        if guaranteed <= t:
+            break
+    else:
+        raise ArgumentError(
+            "coherence", coherence, f"larger: the length for {items} items exceeds 2^16"
+        )
+    q = 1 << r
+    field = _galois().GF(q)
+    points = field(np.arange(1, q))
+    digits = (np.arange(items)[:, None] // q ** np.arange(s)) % q
+    exponents = field.Zeros((items, q - 1))
+    for place in range(s):
+        exponents = exponents + field(digits[:, place])[:, None] * (points ** (2 * place + 1))
+    bits = np.asarray(exponents.field_trace(), dtype=np.int64)
+    return certified_codes(
+        1 - 2 * bits, guaranteed=guaranteed, family=f"dual BCH, r = {r}, s = {s}"
+    )
+
+
+def circle_codes(items: int) -> FloatArray:
+    r"""m points of the unit circle: $d_k = 2$, margin $1 - \cos(2\pi/m)$; shape (m, 2), float64.
+
+    Source: [attention-bounds, C4].
+    """
+    items = exact_integer(items, "items", 2)
+    angles = 2 * np.pi * np.arange(items) / items
+    return np.stack([np.cos(angles), np.sin(angles)], axis=1)
+
+
+def coded_layer(
+    embeddings: ArrayLike, edges: ArrayLike, codes: SignCodes | ArrayLike
+) -> AttentionLayer:
+    r"""One head of $d_k = k$ from linearly independent embeddings and one code an item.
+
+    ``codes``: (m, k), rows of one norm. Any functional graph is realised when the codes' coherence is
+    below 1, any graph of out-degree at most D when $(2D-1)$ times the absolute coherence is.
+    Verified on all pairs, or ``RealizationError``. Source: [attention-bounds, C4].
+
+    >>> layer = coded_layer(np.eye(5), [[0, 3], [1, 3], [2, 0]], counting_codes(5))
+    >>> layer.key_dimension, np.argwhere(layer.recognize(np.eye(5))).tolist()
+    (3, [[0, 3], [1, 3], [2, 0]])
+    """
+    from constructions.recognition import recognition_report
+
+    target = relation_target(embeddings, edges)
+    matrix = codes.matrix if isinstance(codes, SignCodes) else np.asarray(codes, dtype=np.float64)
+    if matrix.ndim != 2 or len(matrix) != target.items:
+        raise ArgumentError("codes", matrix.shape, f"of shape ({target.items}, k)")
+    x = target.embeddings
+    if target.items > x.shape[1] or np.linalg.matrix_rank(x) < target.items:
+        raise RealizationError(
+            f"{target.items} embeddings of dimension {x.shape[1]} are linearly dependent: one code "
+            "an item needs independent ones (superposed_layer does not)"
+        )
+    orthonormal = np.array_equal(x @ x.T, np.eye(len(x)))
+    dual = x.T if orthonormal else np.linalg.pinv(x)  # columns u_i, <x_i, u_j> = 1 if i = j else 0
+    wanted: FloatArray = np.zeros_like(matrix)
+    # row i: the sum of the codes of i's neighbours, so that x_i W_Q is that sum
+    np.add.at(wanted, target.edges[:, 0], matrix[target.edges[:, 1]])
+    scores = wanted @ matrix.T
+    related = target.rows(0, target.items)
+    lowest = float(scores[related].min())
+    highest = float(scores[~related].max()) if not related.all() else lowest - 2.0
+    threshold = (lowest + highest) / 2
+    layer = AttentionLayer(
+        w_q=[dual @ wanted], w_k=[dual @ matrix], threshold=threshold, method="key codes"
+    )
+    report = recognition_report(layer, target)
+    if report.wrong is not None or report.undecided:
+        raise RealizationError(
+            f"codes of length {matrix.shape[1]} do not separate the graph (pair {report.wrong}): "
+            "use codes of smaller coherence"
+        )
+    return layer
+
+
+def _tail(k: int, t: Fraction) -> int:
+    """How many of the 2^k sign vectors have a sum above t k."""
+    ones = (k + (t * k).__floor__()) // 2 + 1  # 2 ones - k > t k
+    total, term = 0, 1
+    for count in range(k, ones - 1, -1):
+        total += term
+        term = term * count // (k - count + 1)
+    return total
+
+
+def _hadamard(q: int) -> SignArray:
+    r"""Sylvester's matrix: entry $(-1)^{\langle i,j\rangle}$ over the binary digits; rows orthogonal."""
+    signs = np.ones((1, 1), dtype=np.int8)
+    while len(signs) < q:
+        signs = np.block([[signs, signs], [signs, -signs]]).astype(np.int8)
+    return signs
+
+
+def _digits(items: int, q: int) -> int:
+    """The least K with q^K at least ``items``."""
+    count, size = 1, q
+    while size < items:
+        count, size = count + 1, size * q
+    return count
+
+
+def _code_arguments(
+    items: object, coherence: object, delta: object
+) -> tuple[int, Fraction, Fraction]:
+    m = exact_integer(items, "items", 2)
+    share = exact_rational(delta, "delta")
+    if not 0 < share < 1:
+        raise ArgumentError("delta", delta, "between 0 and 1, exclusive")
+    return comb(m, 2), _fraction_below_one(coherence, "coherence"), share
+
+
+def _fraction_below_one(value: object, name: str) -> Fraction:
+    t = exact_rational(value, name)
+    if not 0 <= t < 1:
+        raise ArgumentError(name, value, "at least 0 and below 1")
+    return t
+
+
+def _galois() -> Any:
+    try:
+        import galois
+    except ImportError as failure:
+        raise ImportError(
+            "algebraic codes need the package galois: pip install 'attention-bounds[codes]'"
+        ) from failure
+    module: ModuleType = galois
+    return module
