@@ -35,6 +35,9 @@ T = TypeVar("T")
 
 SOURCE = "[attention-bounds, H2]"
 
+LEAST_ERROR = Fraction(1, 10**1000)
+"""The least error that a count of heads is asked for."""
+
 _STEP_BITS_LIMIT = 1024
 _SEARCH_BITS = 40
 _GUARD_BITS = 96
@@ -193,6 +196,8 @@ def exact_error(error: object) -> Fraction:
     epsilon = exact_rational(error, "error")
     if epsilon <= 0:
         raise ArgumentError("error", error, "positive")
+    if epsilon < LEAST_ERROR:
+        raise ArgumentError("error", error, "at least 1e-1000: smaller ones take minutes to decide")
     return epsilon
 
 

@@ -24,7 +24,7 @@ from bounds.arithmetic import (
     to_arb,
 )
 from bounds.bound import Bound
-from bounds.errors import HypothesisError
+from bounds.errors import ArgumentError, HypothesisError
 from bounds.harmonics import density_constant, density_constant_ball
 from bounds.head_floor import exact_error
 from bounds.model import Model
@@ -64,6 +64,13 @@ def rank_one_error_bound(d: int, heads: int, *, digits: int = 15) -> Bound:
     if heads < least_heads(d):
         found = f"H = {heads} and d = {d} (needs H >= {least_heads(d)})"
         raise HypothesisError("H6", "H >= 1 / ((d-1) lambda_1^4)", found)
+
+    if heads.bit_length() > _DEGREE_BITS * 2 * d:
+        raise ArgumentError(
+            "heads",
+            heads,
+            f"at most 2**{_DEGREE_BITS * 2 * d} at d = {d}: more takes too many degrees",
+        )
 
     def attempt(bits: int) -> arb:
         return _sufficient(d, heads, bits)
@@ -128,11 +135,21 @@ def least_heads(d: int) -> int:
     (8, 20)
     """
     d = exact_integer(d, "d", 2)
-    exact = 1 / ((d - 1) * (2 * density_constant(d) / (d - 1)) ** 4)
-    if exact.is_Rational:
+    if d % 2 and d < _EXACT_DIMENSION:  # rational: a tie with an integer is possible
+        exact = 1 / ((d - 1) * (2 * density_constant(d) / (d - 1)) ** 4)
         return ceiling(exact_rational(exact, "d"))
-    return certify(lambda _: certain_ceiling(to_arb(exact)), f"least_heads({d})")
 
+    def attempt(_: int) -> int | None:
+        coefficient = 2 * density_constant_ball(d) / (d - 1)
+        return certain_ceiling(1 / ((d - 1) * coefficient**4))
+
+    return certify(attempt, f"least_heads({d})")
+
+
+_EXACT_DIMENSION = 4096
+
+_DEGREE_BITS = 16
+"""Degrees count up to about $H^{1/2d}$; the sum stops being worth it at $2^{16}$."""
 
 MODEL = Model(
     task="nearest-neighbor",

@@ -48,6 +48,8 @@ class RationalRatioSeries:
         The method adds a relative error of at most $2^{8-bits}$ to what ``first`` brings along.
         """
         top, bottom = fmpq_poly(list(self.top)), fmpq_poly(list(self.bottom))
+        if first.rel_accuracy_bits() < 8:  # too few bits to judge what is negligible
+            return start, arb(0), arb.nan()
         total, term, index, stride = arb(0), first, start, 16
         goal = (arb(1) / 2) ** (bits - 8)
         while index - start < _DIRECT_LIMIT:

@@ -104,7 +104,9 @@ def main() -> None:
         _stop(failure, 1)
     except OSError as failure:
         _stop(failure, 2)
-    except (OverflowError, MemoryError) as failure:
+    except (ImportError, MemoryError) as failure:
+        _stop(failure, 2)
+    except OverflowError as failure:
         _stop(failure, 1)
 
 
@@ -244,6 +246,8 @@ def build_nearest_neighbor(
     scale = None
     if error is not None:  # any scale is enough for an error of 1/2, where the bound is 0
         scale = upper_float(softmax_scale(dim, error)) or 1.0
+        if scale == math.inf:
+            raise ArgumentError("error", error, "large enough for a logit scale in float64")
     layer = full_rank_nearest_neighbor(dim, scale)
     certificate = judge(layer, nearest_neighbor, error=error)
     _finish_build(certificate.holds, out_file, lambda: save(layer, out_file))

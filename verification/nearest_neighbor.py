@@ -330,5 +330,10 @@ def _largest_squared_error(layer: AttentionLayer) -> float:
 
 
 def _require_values(layer: AttentionLayer) -> None:
+    if not layer.w_v and layer.threshold is not None:
+        raise ArgumentError(
+            "layer", layer.method, "one that routes values: this one recognises pairs, so judge it on "
+            "a relation target (its embeddings and edges)",
+        )  # fmt: skip
     if not layer.w_v or layer.w_o[0].shape[0] != layer.d_model:
         raise ArgumentError("layer", layer.method, "one whose values map d_model to d_model")

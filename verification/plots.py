@@ -53,9 +53,7 @@ def pyplot() -> Any:
     try:
         import matplotlib as mpl
     except ImportError:
-        raise ArgumentError(
-            "plot", "matplotlib", 'installed: pip install "attention-bounds[plot]"'
-        ) from None
+        raise ImportError('a plot needs matplotlib: pip install "attention-bounds[plot]"') from None
     mpl.use("Agg")
     import matplotlib.pyplot as plt
 

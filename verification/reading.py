@@ -154,7 +154,8 @@ def _checked_pair(
     for cell, item in zip(cells, found, strict=True):
         if item is None:
             kind = "a token of the vocabulary" if by_token else "an index"
-            raise InputFileError(f"{place}: {cell!r} is not {kind}")
+            shown = cell if len(cell) <= 60 else f"{cell[:50]}... ({len(cell)} characters)"
+            raise InputFileError(f"{place}: {shown!r} is not {kind}")
         if not 0 <= item < items:
             raise InputFileError(f"{place}: {item} is not an item: there are {items}, from 0")
         pair.append(item)

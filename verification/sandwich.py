@@ -30,6 +30,10 @@ BUILD_LIMIT = 4096
 """Heads up to which the upper bound is a layer that is built and certified."""
 
 
+BUILD_DIMENSION = 256
+"""Dimension up to which layers are built."""
+
+
 @dataclass(frozen=True)
 class Sandwich:
     """A lower and an upper bound on the same quantity, and how they were found."""
@@ -51,7 +55,7 @@ def sandwich(d: int, r: int, heads: int, *, values: Values = "scalar", seed: int
 
     Below: the head floor [H2]; for general values the larger of it and the floor [H8] at two
     points. Above: $H$ rank-1 hard heads with scalar values (a layer of every model here), built and
-    certified up to ``BUILD_LIMIT`` heads, beyond by the existence theorem [H6].
+    certified up to ``BUILD_LIMIT`` heads and ``BUILD_DIMENSION``, beyond by the existence theorem [H6].
     Hypotheses: $1 \le r \le d-3$. Source: [attention-bounds, H2], [attention-bounds, H6].
     """
     d, r = check_rank(d, r, "H2")
@@ -82,7 +86,7 @@ def _best_floor(d: int, r: int, heads: int, values: Values) -> Bound:
 
 @lru_cache(maxsize=512)
 def _best_layer(d: int, heads: int, seed: int) -> Bound:
-    if heads > BUILD_LIMIT:
+    if heads > BUILD_LIMIT or d > BUILD_DIMENSION:
         return rank_one_error_bound(d, heads)
     layer = rank_one_layer(d, heads, seed=seed)
     return Bound(

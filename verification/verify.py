@@ -52,6 +52,8 @@ def verify(
     >>> verify(full_rank_nearest_neighbor(3), nearest_neighbor).verdict
     'verified'
     """
+    if not isinstance(layer, AttentionLayer):
+        raise ArgumentError("layer", layer, "an AttentionLayer")
     if isinstance(target, RelationTarget):
         given = {"points": points, "queries": queries, "error": error, "samples": samples}
         for name, value in given.items():
