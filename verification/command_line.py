@@ -6,6 +6,7 @@ import csv
 import dataclasses
 import io
 import json
+import math
 import sys
 import time
 from pathlib import Path
