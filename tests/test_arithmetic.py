@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import sympy
 from flint import arb, ctx, fmpq, fmpz
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from bounds.arithmetic import (
@@ -74,14 +74,17 @@ def test_flint_ball_is_the_same_interval(ball):
 
 
 @given(balls)
+@example(Ball(1, 1024, 0, 0))
+@example(Ball(-1, 1024, 0, 0))
 def test_float_ends_are_sound_and_next_to_the_ends(ball):
     low, high = ball.lower_float(), ball.upper_float()
     assert low == -math.inf or Fraction(low) <= ball.lower
     assert high == math.inf or Fraction(high) >= ball.upper
     assert not math.isinf(low) or ball.lower < -Fraction(1.7976931348623157e308)
     assert not math.isinf(high) or ball.upper > Fraction(1.7976931348623157e308)
-    assert Fraction(math.nextafter(low, math.inf)) > ball.lower if low > -math.inf else True
-    assert Fraction(math.nextafter(high, -math.inf)) < ball.upper if high < math.inf else True
+    above, below = math.nextafter(low, math.inf), math.nextafter(high, -math.inf)
+    assert math.isinf(above) or math.isinf(low) or Fraction(above) > ball.lower
+    assert math.isinf(below) or math.isinf(high) or Fraction(below) < ball.upper
 
 
 @given(balls, st.integers(1, 30))
