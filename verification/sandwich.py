@@ -12,7 +12,6 @@ from bounds import (
     Ball,
     Bound,
     HypothesisError,
-    Model,
     UndecidedError,
     context_floor,
     head_floor,
@@ -23,6 +22,7 @@ from bounds import (
 from bounds.arithmetic import exact_integer
 from bounds.harmonics import Values
 from bounds.head_floor import check_rank
+from bounds.rank_one import MODEL
 from constructions.rank_one import rank_one_layer
 from verification.rank_one import rank_one_error
 
@@ -98,15 +98,7 @@ def _best_layer(d: int, heads: int, seed: int) -> Bound:
         f"nearest neighbor, d = {d}",
         statement=sympy.Le(sympy.Symbol("E"), sympy.Symbol("error")),
         hypotheses=("two orthonormal points, uniform among such frames, a uniform query",),
-        model=Model(
-            task="nearest-neighbor",
-            attention="hard",
-            values="scalar",
-            readout="sum",
-            embeddings="random-frame",
-            rank=1,
-            context=2,
-        ),
+        model=MODEL,
         source="[attention-bounds, H6]",
         parameters={"d": d, "heads": heads, "seed": seed},
     )
