@@ -14,7 +14,7 @@ from itertools import islice
 import numpy as np
 from flint import arb
 from scipy.integrate import quad
-from scipy.special import eval_gegenbauer
+from scipy.special import gegenbauer
 
 from bounds import NEAREST_NEIGHBOR, head_floor
 
@@ -25,16 +25,15 @@ def seconds(work: Callable[[], object], repeat: int, number: int = 1) -> float:
 
 
 def energies_by_quadrature(d: int, degrees: list[int]) -> list[float]:
-    """The plain way: the sign against Gegenbauer polynomials by adaptive quadrature."""
+    """The plain way: scipy's quad of the sign against scipy.special.gegenbauer."""
     alpha = d / 2 - 1
     constant = math.exp(math.lgamma(d / 2) - math.lgamma((d - 1) / 2)) / math.sqrt(math.pi)
     energies = []
     for degree in degrees:
-        one = eval_gegenbauer(degree, alpha, 1.0)
+        polynomial = gegenbauer(degree, alpha)
+        one = polynomial(1.0)
         value, _ = quad(
-            lambda t, n=degree, one=one: (
-                2 * eval_gegenbauer(n, alpha, t) / one * (1 - t * t) ** ((d - 3) / 2)
-            ),
+            lambda t, p=polynomial, one=one: 2 * p(t) / one * (1 - t * t) ** ((d - 3) / 2),
             0, 1, limit=200,
         )  # fmt: skip
         count = math.comb(degree + d - 1, degree) - (

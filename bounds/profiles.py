@@ -219,7 +219,8 @@ def _sign_energies(d: int, start: int, stop: int, scale: arb) -> list[arb]:
     lambda_1 = 2 c_d / (d-1), lambda_{l+2} = -lambda_l l / (l+d), N(d, 1) = d.
     """
     first = start | 1
-    energy = scale * harmonic_dimension(d, first) * square(_sign_coefficient(d, first // 2))
+    dimension = d if first == 1 else harmonic_dimension(d, first)
+    energy = scale * dimension * square(_sign_coefficient(d, first // 2))
     energies = [arb(0)] * (stop - start)
     for ell in range(first, stop, 2):
         energies[ell - start] = energy
