@@ -259,7 +259,7 @@ def _relabelings(m: int, edges: Iterable[tuple[int, int]] | None) -> GraphFamily
             (exact_integer(source, "edges", 0, m - 1), exact_integer(target, "edges", 0, m - 1))
         )
     isolated, count, exact = automorphism_parts(m, pairs)
-    columns = max(_distinct(m, pairs), _distinct(m, {(j, i) for i, j in pairs}))
+    columns = max(distinct_neighborhoods(m, pairs), distinct_neighborhoods(m, {(j, i) for i, j in pairs}))
     return GraphFamily(
         "relabelings",
         m,
@@ -271,8 +271,8 @@ def _relabelings(m: int, edges: Iterable[tuple[int, int]] | None) -> GraphFamily
     )
 
 
-def _distinct(m: int, pairs: set[tuple[int, int]]) -> int:
-    """The number of distinct in-neighbourhoods, the empty one included where it occurs."""
+def distinct_neighborhoods(m: int, pairs: set[tuple[int, int]]) -> int:
+    """The number of distinct in-neighbourhoods of a graph, the empty one included where it occurs."""
     sources: dict[int, set[int]] = {}
     for source, target in pairs:
         sources.setdefault(target, set()).add(source)

@@ -61,20 +61,22 @@ def key_dimension(
 
     Real weights always obey C2; ``bits`` $b$ a weight add C1 (at ``threshold_bits`` of a stored
     threshold, and $d_{model} + 1$ rows of weights with ``biases``); a ``margin`` $\gamma$ adds C3
-    with ``weight_norm`` $B$ and the packing bound with ``key_norm`` $R$ (by default $R = B$ where
-    there are no biases), and needs one of the two. All conditions that are given are taken to
-    hold together. ``heads``: at most so many. Source: [attention-bounds, C2].
+    with ``weight_norm`` $B$ and the packing bound with ``key_norm`` $R$. By default $R = B$ where
+    there are no biases, and $R = 1$ when neither is given: unit queries and keys, as the bound's
+    hypotheses then say. All conditions are taken to hold together. ``heads``: at most so many. Source: [attention-bounds, C2].
 
     >>> found = key_dimension(1024, 64, bits=8)
     >>> found.value, found.winner, dict(found.candidates)["C2"].value
     (9, 'C1', 4)
+    >>> key_dimension(2**30, 512, margin="1/2").candidates[1][1].value
+    19
     """
     graphs = graph_family(items, family, relations, degree=degree, edges=edges)
     if margin is None and (weight_norm is not None or key_norm is not None):
         name = "weight_norm" if weight_norm is not None else "key_norm"
         raise ArgumentError(name, weight_norm or key_norm, "absent without a margin")
     if margin is not None and weight_norm is None and key_norm is None:
-        raise ArgumentError("margin", margin, "given with weight_norm or key_norm: it has a scale")
+        key_norm = 1  # a margin has a scale: that of unit queries and keys
     if margin is not None and readout != "max-threshold":
         raise ArgumentError("margin", margin, "absent for the readout 'row-argmax'")
     candidates = [

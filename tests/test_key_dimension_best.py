@@ -460,6 +460,14 @@ def test_the_best_of_all_and_the_others_beside_it():
         assert bound.value_text() in str(bound)
 
 
+def test_a_margin_alone_is_that_of_unit_queries_and_keys():
+    alone = key_dimension(1024, 64, margin="1/2")
+    assert alone.candidates == key_dimension(1024, 64, margin="1/2", key_norm=1).candidates
+    assert "norms of queries and keys of each head at most 1" in alone.best.hypotheses
+    with pytest.raises(HypothesisError, match="at most 1"):
+        key_dimension(1024, 64, margin=2)
+
+
 def test_the_best_for_every_family():
     edges = [(2 * i, 2 * i + 1) for i in range(100)]
     for family, options in (
@@ -476,7 +484,7 @@ def test_the_best_for_every_family():
 
 @pytest.mark.parametrize(
     ("options", "name"),
-    [({"margin": 1}, "margin"), ({"weight_norm": 1}, "weight_norm"), ({"key_norm": 1}, "key_norm"),
+    [({"margin": -1}, "margin"), ({"weight_norm": 1}, "weight_norm"), ({"key_norm": 1}, "key_norm"),
      ({"margin": 0, "weight_norm": 1}, "margin"), ({"margin": 1, "weight_norm": -1}, "weight_norm"),
      ({"heads": 0}, "heads"), ({"bits": 0}, "bits"), ({"biases": 1}, "biases"),
      ({"threshold_bits": 4}, "threshold_bits"), ({"degree": 2}, "degree"),

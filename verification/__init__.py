@@ -3,6 +3,7 @@
 from verification.certificate import Certificate
 from verification.claims import CLAIMS, Claim
 from verification.confidence import bounded_mean, clopper_pearson
+from verification.layer_size import LayerSize, layer_size
 from verification.leakage import leakage_report, verify_leakage
 from verification.phase import phase_rows, plot_phase, transitions
 from verification.rank_one import rank_one_error
@@ -13,9 +14,11 @@ __all__ = [
     "CLAIMS",
     "Certificate",
     "Claim",
+    "LayerSize",
     "Sandwich",
     "bounded_mean",
     "clopper_pearson",
+    "layer_size",
     "leakage_report",
     "phase_rows",
     "plot_phase",
