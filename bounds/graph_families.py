@@ -259,7 +259,9 @@ def _relabelings(m: int, edges: Iterable[tuple[int, int]] | None) -> GraphFamily
             (exact_integer(source, "edges", 0, m - 1), exact_integer(target, "edges", 0, m - 1))
         )
     isolated, count, exact = automorphism_parts(m, pairs)
-    columns = max(distinct_neighborhoods(m, pairs), distinct_neighborhoods(m, {(j, i) for i, j in pairs}))
+    columns = max(
+        distinct_neighborhoods(m, pairs), distinct_neighborhoods(m, {(j, i) for i, j in pairs})
+    )
     return GraphFamily(
         "relabelings",
         m,
