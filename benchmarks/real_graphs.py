@@ -66,7 +66,7 @@ def cases(quick: bool) -> list[Case]:
     if not quick:
         shapes += [
             ("plural", 6, 1, False), ("plural", 6, 1, True), ("plural", 4, 2, True),
-            ("inside", 8, 1, False), ("inside", 8, 1, True),
+            ("inside", 8, 1, False), ("inside", 8, 1, True), ("inside", 6, 1, False),
             ("ending", 16, 1, False), ("ending", 16, 1, True),
             ("permutation", 16, 1, False), ("permutation", 16, 1, True), ("permutation", 12, 1, False),
             ("permutation", 10, 1, False), ("permutation", 8, 2, False),
