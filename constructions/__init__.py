@@ -1,14 +1,13 @@
 """Explicit attention weights that pay what the bounds ask."""
 
+from constructions.algebraic_codes import dual_bch_codes, kerdock_codes, reed_solomon_codes
 from constructions.attention import AttentionLayer
 from constructions.codes import (
     SignCodes,
     circle_codes,
     coded_layer,
     counting_codes,
-    dual_bch_codes,
     random_sign_codes,
-    reed_solomon_codes,
 )
 from constructions.contexts import (
     ContextTarget,
@@ -18,7 +17,7 @@ from constructions.contexts import (
     covering_contexts,
     random_contexts,
 )
-from constructions.edge_coloring import edge_coloring
+from constructions.edge_coloring import edge_coloring, equitable_coloring
 from constructions.errors import RealizationError
 from constructions.fitted_values import fitted_value_layer
 from constructions.general_values import general_value_layer, hard_head_value
@@ -59,11 +58,13 @@ __all__ = [
     "covering_contexts",
     "dual_bch_codes",
     "edge_coloring",
+    "equitable_coloring",
     "fitted_value_layer",
     "full_rank_nearest_neighbor",
     "general_value_layer",
     "generalized_rank_one",
     "hard_head_value",
+    "kerdock_codes",
     "load",
     "majority_vote",
     "nearest_neighbor",

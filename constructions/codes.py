@@ -3,15 +3,15 @@ r"""Key codes, one a target item: one head for a functional graph on independent
 With $u_i$ dual to the embeddings, $\langle x_i,u_j\rangle = \delta_{ij}$ ($u_i = x_i$ when they are
 orthonormal), $W_Q = \sum_{(i,j)\in E} u_ic_j^\top$ and $W_K = \sum_j u_jc_j^\top$ score
 $S(i,j') = \langle c_{f(i)},c_{j'}\rangle$. Codes with inner products below their squared length are
-all it takes; how far below is the margin. The proofs are in docs/C4-codes.md.
+all it takes; how far below is the margin. Codes with algebraic guarantees are in
+:mod:`constructions.algebraic_codes`. The proofs are in docs/C4-codes.md.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from fractions import Fraction
-from math import comb, isqrt
-from types import ModuleType
+from math import comb
 from typing import Any
 
 import numpy as np
@@ -27,7 +27,8 @@ from constructions.relations import relation_target
 SignArray = NDArray[np.int8]
 
 _LONGEST_SCAN = 4096
-_EXACT_LENGTH = 1 << 53  # inner products of sign codes below this are exact in float64
+_EXACT_LENGTH = 1 << 53  # inner products of shorter sign codes are exact in float64,
+_EXACT_LENGTH_SINGLE = 1 << 24  # and of codes up to this length in float32
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,13 +81,14 @@ def certified_codes(
     frozen.setflags(write=False)
     k = frozen.shape[1]
     assert k < _EXACT_LENGTH
-    floats = frozen.astype(np.float64)
+    floats: NDArray[Any] = frozen.astype(np.float32 if k <= _EXACT_LENGTH_SINGLE else np.float64)
     highest, lowest = -k, k
     step = max(1, (1 << 22) // len(floats))
-    for start in range(0, len(floats), step):
-        inner = floats[start : start + step] @ floats.T  # integers of size at most k: no rounding
+    for start in range(0, len(floats) - 1, step):
+        # integers of size at most k: no rounding; pairs with earlier rows are done
+        inner = floats[start : start + step] @ floats[start:].T
         rows = np.arange(len(inner))
-        inner[rows, start + rows] = np.nan
+        inner[rows, rows] = np.nan
         highest = max(highest, int(np.nanmax(inner)))
         lowest = min(lowest, int(np.nanmin(inner)))
     return SignCodes(
@@ -151,68 +153,6 @@ def counting_codes(items: int) -> SignCodes:
     k = (items - 1).bit_length()
     bits = (np.arange(items)[:, None] >> np.arange(k)) & 1
     return certified_codes(1 - 2 * bits, guaranteed=1 - Fraction(2, k), family="counting")
-
-
-def reed_solomon_codes(items: int, coherence: object) -> SignCodes:
-    r"""Reed-Solomon codes over $\mathbb F_q$, each symbol written as a Hadamard codeword of length q.
-
-    $q = 2^r$, $k = q^2$, up to $q^K$ codes: polynomials of degree below K agree in at most K - 1
-    points, and distinct Hadamard codewords are orthogonal, so $0 \le \langle c,c'\rangle \le
-    q(K-1)$: coherence at most $(K-1)/q$. The least q for which that is at most ``coherence``. Needs
-    the extra ``codes`` (galois). Source: [attention-bounds, C4].
-    """
-    items = exact_integer(items, "items", 2)
-    t = _fraction_below_one(coherence, "coherence")
-    q = 2
-    while (degree := _digits(items, q)) - 1 > t * q:
-        q *= 2
-        if q > 1 << 12:
-            raise ArgumentError("coherence", coherence, f"larger: q for {items} items exceeds 4096")
-    galois = _galois()
-    field = galois.GF(q)
-    digits = (np.arange(items)[:, None] // q ** np.arange(degree)) % q  # coefficients, low first
-    points = field(np.arange(q))
-    values = field.Zeros((items, q))
-    for power in range(degree - 1, -1, -1):  # Horner
-        values = values * points + field(digits[:, power])[:, None]
-    words = _hadamard(q)[np.asarray(values, dtype=np.int64)]
-    return certified_codes(
-        words.reshape(items, q * q),
-        guaranteed=Fraction(degree - 1, q),
-        family=f"Reed-Solomon [{q}, {degree}] over GF({q}) with Hadamard",
-    )
-
-
-def dual_bch_codes(items: int, coherence: object) -> SignCodes:
-    r"""Dual BCH codes: the signs $(-1)^{\mathrm{Tr}(a_1x+a_3x^3+\dots+a_{2s-1}x^{2s-1})}$, $x \ne 0$.
-
-    $k = 2^r - 1$, up to $2^{rs}$ codes. By Weil, Carlitz and Uchiyama $|1 + \langle
-    c,c'\rangle| \le (2s-2)2^{r/2}$ for distinct coefficients: coherence at most
-    $(\lfloor(2s-2)2^{r/2}\rfloor - 1)/k$. The least r for which that is at most ``coherence``. Needs
-    the extra ``codes`` (galois). Source: [attention-bounds, C4].
-    """
-    items = exact_integer(items, "items", 2)
-    t = _fraction_below_one(coherence, "coherence")
-    for r in range(2, 17):
-        s = _digits(items, 1 << r)
-        guaranteed = Fraction(isqrt((2 * s - 2) ** 2 << r) - 1, (1 << r) - 1)
-        if guaranteed <= t:
-            break
-    else:
-        raise ArgumentError(
-            "coherence", coherence, f"larger: the length for {items} items exceeds 2^16"
-        )
-    q = 1 << r
-    field = _galois().GF(q)
-    points = field(np.arange(1, q))
-    digits = (np.arange(items)[:, None] // q ** np.arange(s)) % q
-    exponents = field.Zeros((items, q - 1))
-    for place in range(s):
-        exponents = exponents + field(digits[:, place])[:, None] * (points ** (2 * place + 1))
-    bits = np.asarray(exponents.field_trace(), dtype=np.int64)
-    return certified_codes(
-        1 - 2 * bits, guaranteed=guaranteed, family=f"dual BCH, r = {r}, s = {s}"
-    )
 
 
 def circle_codes(items: int) -> FloatArray:
@@ -282,22 +222,6 @@ def _tail(k: int, t: Fraction) -> int:
     return total
 
 
-def _hadamard(q: int) -> SignArray:
-    r"""Sylvester's matrix: entry $(-1)^{\langle i,j\rangle}$ over the binary digits; rows orthogonal."""
-    signs = np.ones((1, 1), dtype=np.int8)
-    while len(signs) < q:
-        signs = np.block([[signs, signs], [signs, -signs]]).astype(np.int8)
-    return signs
-
-
-def _digits(items: int, q: int) -> int:
-    """The least K with q^K at least ``items``."""
-    count, size = 1, q
-    while size < items:
-        count, size = count + 1, size * q
-    return count
-
-
 def _code_arguments(
     items: object, coherence: object, delta: object
 ) -> tuple[int, Fraction, Fraction]:
@@ -305,22 +229,12 @@ def _code_arguments(
     share = exact_rational(delta, "delta")
     if not 0 < share < 1:
         raise ArgumentError("delta", delta, "between 0 and 1, exclusive")
-    return comb(m, 2), _fraction_below_one(coherence, "coherence"), share
+    return comb(m, 2), fraction_below_one(coherence, "coherence"), share
 
 
-def _fraction_below_one(value: object, name: str) -> Fraction:
+def fraction_below_one(value: object, name: str) -> Fraction:
+    """A coherence to be reached, in [0, 1), exactly."""
     t = exact_rational(value, name)
     if not 0 <= t < 1:
         raise ArgumentError(name, value, "at least 0 and below 1")
     return t
-
-
-def _galois() -> Any:
-    try:
-        import galois
-    except ImportError as failure:
-        raise ImportError(
-            "algebraic codes need the package galois: pip install 'attention-bounds[codes]'"
-        ) from failure
-    module: ModuleType = galois
-    return module

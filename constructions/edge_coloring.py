@@ -1,9 +1,10 @@
 r"""Edge colouring of a bipartite graph: a relation graph split into as few matchings as possible.
 
 Sources on the left, targets on the right. A graph of largest degree $\Delta$ needs $\Delta$ colours
-and $\Delta$ suffice (Kőnig). It is padded to a $\Delta$-regular multigraph; a regular graph of even
-degree splits into two of half the degree along Euler circuits, and one of odd degree gives up a
-perfect matching first. All graphs of one level are treated at once.
+and any $k \ge \Delta$ suffice (Kőnig). It is padded to a $k$-regular multigraph; a regular graph of
+even degree splits into two of half the degree along Euler circuits, and one of odd degree gives up a
+perfect matching first. All graphs of one level are treated at once. Classes are then made equal in
+pairs, along alternating paths.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import connected_components, maximum_bipartite_matching
 
+from bounds.arithmetic import exact_integer
 from bounds.errors import ArgumentError
 
 IntArray = NDArray[np.int64]
@@ -23,40 +25,132 @@ def edge_coloring(edges: ArrayLike) -> IntArray:
 
     ``edges``: (m', 2) integers (source, target), at least one; $\Delta$ is the largest number of
     relations that share a source or share a target. No two relations of one colour share a source
-    or a target. Deterministic, time $O(m'\log\Delta)$ and at most $\log_2\Delta$ matchings, of
-    graphs that halve each time. Source: [attention-bounds, C4].
+    or a target; a relation given twice gets two colours. Deterministic, time $O(m'\log\Delta)$ and
+    at most $\log_2\Delta$ matchings, of graphs that halve each time.
+    Source: [attention-bounds, C4].
 
     >>> edge_coloring([[0, 1], [0, 2], [1, 1]]).tolist() in ([0, 1, 1], [1, 0, 0])
     True
     """
-    pairs = np.asarray(edges)
-    if pairs.ndim != 2 or pairs.shape[1] != 2 or len(pairs) == 0 or pairs.dtype.kind not in "iu":
-        raise ArgumentError("edges", (pairs.dtype, pairs.shape), "integers of shape (m' >= 1, 2)")
-    left = np.unique(pairs[:, 0], return_inverse=True)[1].ravel().astype(np.int64)
-    right = np.unique(pairs[:, 1], return_inverse=True)[1].ravel().astype(np.int64)
-    degree = int(max(np.bincount(left).max(), np.bincount(right).max()))
+    left, right, degree = _sides(edges)
     if degree == 1:
-        return np.zeros(len(pairs), dtype=np.int64)
-    left, right, size = _regular(left, right, degree)
-    return _colors(left, right, size, degree)[: len(pairs)]
+        return np.zeros(len(left), dtype=np.int64)
+    padded_left, padded_right, size = _regular(left, right, degree)
+    return _colors(padded_left, padded_right, size, degree)[: len(left)]
+
+
+def equitable_coloring(edges: ArrayLike, colors: int) -> IntArray:
+    r"""A colour in $[0, k)$ for each relation: matchings of $\lfloor m'/k\rfloor$ or one more.
+
+    ``edges`` as for :func:`edge_coloring`; ``colors`` k: at least $\Delta$, and every such k will
+    do. A round pairs the largest class with the smallest, the second largest with the second
+    smallest, ..., and makes each pair equal up to 1; if sizes range over $R \ge 3$ at first, at most
+    $2 + \lfloor\log_2(R-2)\rfloor$ rounds of time $O(m' + k)$ are needed.
+    Source: [attention-bounds, C4], after [McDiarmid1972] and [DeWerra1971].
+
+    >>> np.bincount(equitable_coloring([[0, 0], [0, 1], [1, 1], [2, 1], [3, 2]], 3)).tolist()
+    [2, 2, 1]
+    """
+    left, right, degree = _sides(edges)
+    colors = exact_integer(colors, "colors", 1)
+    if colors < degree:
+        raise ArgumentError("colors", colors, f"at least {degree}, the largest degree")
+    return _equitable(left, right, degree, colors)
 
 
 def matchings(edges: ArrayLike, limit: int | None = None) -> list[IntArray]:
-    r"""Row numbers of ``edges`` by colour, each matching cut into parts of at most ``limit``.
+    r"""Row numbers of ``edges`` in the fewest matchings of at most ``limit`` relations each.
 
-    At most $\Delta + \lfloor m'/\mathtt{limit}\rfloor$ parts, of sizes that differ by at most 1
-    within a colour.
+    Exactly $\max(\Delta, \lceil m'/\mathtt{limit}\rceil)$ of them, $\Delta$ without a limit, of
+    sizes that differ by at most 1. Source: [attention-bounds, C4].
     """
-    if limit is not None and limit < 1:
-        raise ArgumentError("limit", limit, "at least 1, or None")
-    colors = edge_coloring(edges)
-    order = np.argsort(colors, kind="stable")
-    starts = np.flatnonzero(np.diff(colors[order], prepend=-1))
-    parts: list[IntArray] = []
-    for group in np.split(order, starts[1:]):
-        pieces = 1 if limit is None else -(-len(group) // limit)
-        parts.extend(np.array_split(group, pieces))
-    return parts
+    left, right, degree = _sides(edges)
+    colors = degree
+    if limit is not None:
+        colors = max(degree, -(-len(left) // exact_integer(limit, "limit", 1)))
+    found = _equitable(left, right, degree, colors)
+    ends = np.cumsum(np.bincount(found, minlength=colors))
+    return np.split(np.argsort(found, kind="stable"), ends[:-1])
+
+
+def _sides(edges: ArrayLike) -> tuple[IntArray, IntArray, int]:
+    """Sources and targets, numbered from 0 without gaps, and the largest degree."""
+    pairs = np.asarray(edges)
+    if pairs.ndim != 2 or pairs.shape[1] != 2 or len(pairs) == 0 or pairs.dtype.kind not in "iu":
+        raise ArgumentError("edges", (pairs.dtype, pairs.shape), "integers of shape (m' >= 1, 2)")
+    left, right = (
+        np.unique(pairs[:, side], return_inverse=True)[1].ravel().astype(np.int64)
+        for side in (0, 1)
+    )
+    return left, right, int(max(np.bincount(left).max(), np.bincount(right).max()))
+
+
+def _equitable(left: IntArray, right: IntArray, degree: int, colors: int) -> IntArray:
+    """:func:`equitable_coloring` of numbered sides; the larger classes come first."""
+    count = len(left)
+    if degree == 1:  # one matching, and so is every part of it
+        whole, more = divmod(count, colors)
+        return np.repeat(np.arange(colors), whole + (np.arange(colors) < more))
+    left, right, size = _regular(left, right, colors)
+    found = _colors(left, right, size, colors)[:count]
+    sizes = np.bincount(found, minlength=colors)
+    while sizes.max() - sizes.min() > 1:
+        found = _equalized(left[:count], right[:count], size, found, sizes)
+        sizes = np.bincount(found, minlength=colors)
+    number = np.empty(colors, dtype=np.int64)
+    number[np.argsort(-sizes, kind="stable")] = np.arange(colors)
+    return number[found]
+
+
+def _equalized(
+    left: IntArray, right: IntArray, size: int, colors: IntArray, sizes: IntArray
+) -> IntArray:
+    """The colours after one round: classes paired largest with smallest, each pair made equal.
+
+    In a pair every vertex has at most one relation of each class, so the components are
+    alternating paths and circuits. Those with one relation more of the larger class are exchanged,
+    as many as there are relations to move: there are at least as many as the sizes differ.
+    """
+    order = np.argsort(sizes, kind="stable")
+    half = len(sizes) // 2
+    small, large = order[:half], order[::-1][:half]
+    moves = (sizes[large] - sizes[small]) // 2
+    small, large, moves = small[moves > 0], large[moves > 0], moves[moves > 0]
+    count = len(moves)
+    pair = np.full(len(sizes), -1, dtype=np.int64)
+    pair[large] = pair[small] = np.arange(count)
+    rows = np.flatnonzero(pair[colors] >= 0)
+    rows = rows[_order(pair[colors[rows]])]  # the relations of a pair side by side
+    of = pair[colors[rows]]
+    larger = colors[rows] == large[of]
+    upper, lower = np.flatnonzero(larger), np.flatnonzero(~larger)
+    links = np.empty((len(lower), 2), dtype=np.int32)
+    for side, vertex in enumerate((left, right)):
+        place = of * size + vertex[rows]
+        at = np.full(count * size, -1, dtype=np.int32)
+        at[place[upper]] = upper
+        met = at[place[lower]]
+        links[:, side] = np.where(met >= 0, met, lower)
+    starts = np.concatenate([[0], 2 * np.cumsum(~larger)]).astype(np.int32)
+    graph = csr_array(
+        (np.ones(links.size, dtype=np.int8), links.ravel(), starts), (len(rows), len(rows))
+    )
+    components, label = connected_components(graph, directed=True, connection="weak")
+    excess = np.bincount(label[upper], minlength=components) - np.bincount(
+        label[lower], minlength=components
+    )
+    home = np.empty(components, dtype=np.int64)
+    home[label] = of
+    paths = np.flatnonzero(excess == 1)
+    paths = paths[_order(home[paths])]
+    number = np.bincount(home[paths], minlength=count)
+    rank = np.arange(len(paths)) - np.repeat(np.cumsum(number) - number, number)
+    exchanged = np.zeros(components, dtype=bool)
+    exchanged[paths[rank < moves[home[paths]]]] = True
+    turned = exchanged[label]
+    result = colors.copy()
+    result[rows[turned]] = np.where(larger, small[of], large[of])[turned]
+    return result
 
 
 def _regular(left: IntArray, right: IntArray, degree: int) -> tuple[IntArray, IntArray, int]:

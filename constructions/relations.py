@@ -122,9 +122,10 @@ def checked_edges(edges: ArrayLike, items: int) -> IntArray:
         row = int(outside[0])
         raise ArgumentError(f"edges[{row}]", pairs[row].tolist(), f"two items in [0, {items})")
     pairs = pairs.astype(np.int64)
-    order = np.lexsort((pairs[:, 1], pairs[:, 0]))
+    keys = pairs[:, 0] * items + pairs[:, 1]  # items^2 of them; embedded items are far below 2^31
+    order = np.argsort(keys, kind="stable")
     ordered = pairs[order]
-    repeated = np.flatnonzero((ordered[1:] == ordered[:-1]).all(axis=1))
+    repeated = np.flatnonzero(np.diff(keys[order]) == 0)
     if repeated.size:
         row = int(order[repeated[0] + 1])
         raise ArgumentError(f"edges[{row}]", pairs[row].tolist(), "given once: it is a duplicate")

@@ -69,8 +69,9 @@ def superposed_layer(
     relations where that is smaller: codes are then orthonormal and nothing is random. With
     ``key_dim`` that size is drawn. ``block``: at most so many relations a head; absent: the size
     that promises the least total $D_K$, and for a given ``key_dim`` the largest one whose draw is
-    right. Heads: at most $\Delta + m'/\mathtt{block}$. What was drawn is verified on all pairs,
-    exactly.
+    right. Heads: $\max(\Delta, \lceil m'/\mathtt{block}\rceil)$, the fewest for such blocks
+    ($\Delta$: the most relations of one source or one target). What was drawn is verified on all
+    pairs, exactly.
 
     Raises ``RealizationError`` when the means do not separate, or when the draw is wrong.
     Source: [attention-bounds, C4]; setting of [Adler2025].
@@ -147,7 +148,7 @@ def sketched_layer(
 
 
 def relation_blocks(target: RelationTarget, size: int) -> list[Block]:
-    """The graph's relations as matchings of at most ``size`` relations, with their dual vectors."""
+    """The graph's relations in the fewest matchings of at most ``size``, with their dual vectors."""
     metric = embedding_metric(target.embeddings)
     return [dual_block(target, rows, metric) for rows in matchings(target.edges, size)]
 

@@ -16,15 +16,14 @@ from hypothesis import strategies as st
 
 from bounds.errors import ArgumentError
 from constructions import RealizationError, relation_target
+from constructions.algebraic_codes import dual_bch_codes, kerdock_codes, reed_solomon_codes
 from constructions.codes import (
     SignCodes,
     certified_codes,
     circle_codes,
     coded_layer,
     counting_codes,
-    dual_bch_codes,
     random_sign_codes,
-    reed_solomon_codes,
     sign_code_length,
     sign_code_length_bound,
 )
@@ -47,6 +46,20 @@ def test_coherence_is_exact(m: int, k: int, seed: int) -> None:
     assert codes.coherence == Fraction(max(products), k)
     assert codes.absolute_coherence == Fraction(max(map(abs, products)), k)
     assert codes.margin == 1 - codes.coherence
+
+
+@pytest.mark.parametrize("pair", [(0, 4095), (4094, 4095), (0, 1), (1500, 2000), (1023, 1024)])
+@pytest.mark.parametrize("sign", [1, -1])
+def test_no_pair_is_left_out(pair: tuple[int, int], sign: int) -> None:
+    """Words of even weight, one of them replaced: the only pair of inner product 13, or of -13."""
+    words = np.array([[1 - 2 * (n >> b & 1) for b in range(13)] for n in range(2**13)])
+    words = words[words.prod(axis=1) == 1]  # products of two: 13 - 4j, never -13
+    signs = words.copy()
+    signs[pair[1]] = sign * words[pair[0]]
+    codes = certified_codes(signs)
+    assert codes.absolute_coherence == 1
+    assert codes.coherence == (1 if sign == 1 else Fraction(11, 13))
+    assert certified_codes(words).absolute_coherence == Fraction(11, 13)
 
 
 def failure_bound(m: int, k: int, t: Fraction) -> Fraction:
@@ -92,10 +105,10 @@ def test_counting_codes_are_the_shortest() -> None:
         assert codes.coherence == codes.guaranteed == 1 - Fraction(2, codes.length)
 
 
-@pytest.mark.parametrize(("m", "t"), [(64, "1/2")])
+@pytest.mark.parametrize(("m", "t"), [(64, "1/2"), (70, "1/4"), (100, "2/5")])
 def test_algebraic_codes_hold_their_guarantee(m: int, t: str) -> None:
     pytest.importorskip("galois")
-    for build in (reed_solomon_codes, dual_bch_codes):
+    for build in (reed_solomon_codes, dual_bch_codes, kerdock_codes):
         codes = build(m, t)
         assert codes.items == m
         assert codes.guaranteed is not None
@@ -117,6 +130,85 @@ def test_dual_bch_codes_of_one_coefficient_are_a_simplex() -> None:
     codes = dual_bch_codes(16, "0")
     assert set(inner_products(codes)) == {-1}
     assert codes.length == 15
+
+
+@pytest.mark.parametrize(
+    ("m", "t", "length", "coherence"),
+    [(1024, "1/4", 31, "7/31"), (1024, "2/9", 127, "15/127"), (4096, "1/2", 31, "15/31"),
+     (4096, "1/4", 63, "5/21")],
+)  # fmt: skip
+def test_the_dual_bch_guarantee_is_a_multiple_of_a_power_of_two(
+    m: int, t: str, length: int, coherence: str
+) -> None:
+    pytest.importorskip("galois")
+    codes = dual_bch_codes(m, t)
+    assert (codes.length, codes.coherence) == (length, Fraction(coherence))
+    assert codes.guaranteed == codes.coherence  # attained: nothing smaller holds
+
+
+@pytest.mark.parametrize("r", [2, 4, 6])
+def test_a_full_kerdock_code_is_bases_that_are_mutually_unbiased(r: int) -> None:
+    pytest.importorskip("galois")
+    k, root = 2**r, 2 ** (r // 2)
+    t = Fraction(1, root)
+    codes = kerdock_codes(k * k // 2, t)
+    assert (codes.length, codes.items) == (k, k * k // 2)
+    assert codes.coherence == codes.absolute_coherence == codes.guaranteed == t
+    gram = codes.signs.astype(int) @ codes.signs.T.astype(int)
+    basis = np.arange(len(gram)) // k
+    same = basis[:, None] == basis
+    assert (gram[same] == np.where(np.eye(len(gram), dtype=bool), k, 0)[same]).all()
+    assert (np.abs(gram[~same]) == root).all()
+    signed = kerdock_codes(k * k, t, negatives=True)
+    assert (signed.length, signed.coherence, signed.absolute_coherence) == (k, t, 1)
+    every = {row.tobytes() for row in signed.signs}
+    assert len(every) == k * k
+    assert every == {row.tobytes() for row in np.concatenate([codes.signs, -codes.signs])}
+    longer = kerdock_codes(k * k // 2 + 1, t)  # one code more needs the next length
+    assert (longer.length, longer.absolute_coherence) == (4 * k, 0 if r == 2 else t / 2)
+    assert kerdock_codes(k * k + 1, t, negatives=True).length == 4 * k
+
+
+@pytest.mark.parametrize("negatives", [False, True])
+def test_the_kerdock_length_is_the_least(negatives: bool) -> None:
+    pytest.importorskip("galois")
+    for m, t in product(
+        (2, 4, 5, 8, 9, 16, 17, 32, 33, 127, 129), ("0", "1/5", "1/4", "1/2", "3/5")
+    ):
+        codes = kerdock_codes(m, t, negatives=negatives)
+        assert codes.coherence <= Fraction(t)
+        assert codes.guaranteed is not None
+        assert codes.coherence <= codes.guaranteed <= Fraction(t)
+        if not negatives:
+            assert codes.absolute_coherence <= codes.guaranteed
+        k, width = codes.length // 4, 2 if negatives else 1
+        fits = m <= width * k * k // 2 and Fraction(t) ** 2 * k >= 1
+        assert k < 4 or not (fits or m <= width * k)
+    with pytest.raises(ArgumentError, match="coherence"):
+        kerdock_codes(2**15, 0)
+
+
+def sign_code_limit(k: int, s: int) -> Fraction:
+    """The largest number of sign codes whose inner products are at most s, 0 < s < sqrt k."""
+    return Fraction(k * (k - s) * (s + 1) ** 2, s * (k - s * s))
+
+
+def test_no_more_codes_than_the_limit() -> None:
+    """Lexicographic codes: greedy, so that the limit is approached from below."""
+    for k, s in product(range(3, 11), range(1, 4)):
+        if s * s >= k:
+            continue
+        words = np.array(list(product((1, -1), repeat=k)))
+        chosen = np.zeros((0, k), dtype=int)
+        for word in words:
+            if (chosen @ word <= s).all():
+                chosen = np.vstack([chosen, word])
+        assert 2 < len(chosen) <= sign_code_limit(k, s)
+    for q in (4, 8, 16, 32):  # shorter inner products than Kerdock's allow about k^2/4 codes
+        assert sign_code_limit(q * q, q - 2) < q**4 / 2
+        assert sign_code_limit(q * q, q - 2) == Fraction(q**4, 4) * (
+            1 + Fraction(3 * q - 2, q * q * (q - 2))
+        )
 
 
 def test_galois_is_asked_for_by_name(monkeypatch: Any) -> None:

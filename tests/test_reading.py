@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import time
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 from safetensors.numpy import save_file
 
 from bounds.errors import ArgumentError
+from verification import reading
 from verification.reading import (
     InputFileError,
     read_edges,
@@ -175,6 +177,90 @@ def test_whatever_the_csv_module_writes_is_read(
     found = read_edges(path, len(words), words)
     assert found.edges.tolist() == [list(edge) for edge in edges]
     assert found.header is None
+
+
+PIECES = [
+    "0",
+    "1",
+    "2",
+    "02",
+    "+1",
+    "-1",
+    "3",
+    "x",
+    " x",
+    "",
+    " ",
+    "1_0",
+    "٢",
+    "0.5",
+    '"1"',
+    '"a,b"',
+    "9" * 19,
+]
+ROWS = st.lists(st.sampled_from(PIECES), min_size=2, max_size=2).map(",".join)
+ODD_ROWS = st.sampled_from(
+    ["", " ", '""', "1", "0,1,2", "source,target", '"0', "0\t1", ",", '"x"y,1']
+)
+
+
+@given(
+    st.lists(ROWS | ROWS | ODD_ROWS, max_size=6), st.sampled_from([None, ["0", " x", "", "a,b"]])
+)
+def test_reading_at_once_is_reading_by_row(
+    tmp_path_factory: Any, rows: list[str], words: list[str] | None
+) -> None:
+    path = written(tmp_path_factory.mktemp("edges"), "e.csv", "\n".join(rows))
+    for items in (3, 4):
+        outcomes = []
+        for at_once in (reading._edges_at_once, lambda *_: None):
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(reading, "_edges_at_once", at_once)
+                try:
+                    found = read_edges(path, items, words)
+                except InputFileError as failure:
+                    outcomes.append(str(failure))
+                else:
+                    outcomes.append(repr((found.edges.tolist(), found.header)))
+        assert outcomes[0] == outcomes[1]
+
+
+def right_rows(count: int) -> list[str]:
+    return [f"{i},{(i * i + 7) % count}" for i in range(count)]
+
+
+@pytest.mark.parametrize(
+    ("place", "row", "message"),
+    [(2999, "0,7", "line 3001: the edge .* stands in line 2 too"), (2500, "1,3000", "line 2502: 3000"),
+     (1024, "5", "line 1026: 1 columns"), (2048, "x,1", "line 2050: 'x'"), (1, '"2', "line 3001: unexpected"),
+     (7, "0,1000000000000000000000", "line 9: '1000000000000000000000' is not"),
+     (1023, "1,-2", "line 1025: -2")],
+)  # fmt: skip
+def test_a_wrong_row_anywhere_is_found(tmp_path: Path, place: int, row: str, message: str) -> None:
+    rows = right_rows(3000)
+    right = read_edges(written(tmp_path, "e.csv", "\n".join(["a,b", *rows])), 3000)
+    assert right.edges.tolist() == [[int(cell) for cell in row.split(",")] for row in rows]
+    rows[place] = row
+    with pytest.raises(InputFileError, match=message):
+        read_edges(written(tmp_path, "e.csv", "\n".join(["a,b", *rows])), 3000)
+
+
+def test_many_edges_are_read_at_once(tmp_path: Path, monkeypatch: Any) -> None:
+    """Headers, blank lines, quotes, spaces and signs included: never row by row."""
+    monkeypatch.delattr(reading, "_edges_by_row")
+    rows = right_rows(50_000)
+    rows[100], rows[200], rows[300] = '"7", +9 ', "", "  "
+    path = written(tmp_path, "e.csv", "\r\n".join(["source,target", *rows, ""]))
+    words = [f"word {i}" for i in range(50_000)]
+    start = time.process_time()
+    found = read_edges(path, 50_000)
+    named = written(
+        tmp_path, "w.tsv", "".join(f"{words[i]}\t {words[j]} \n" for i, j in found.edges.tolist())
+    )
+    assert np.array_equal(read_edges(named, 50_000, words).edges, found.edges)
+    assert time.process_time() - start < 3
+    assert len(found.edges) == 49_998
+    assert found.edges[100].tolist() == [7, 9]
 
 
 # ---------------------------------------------------------------- vocabulary

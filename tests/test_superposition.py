@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from itertools import product
+from functools import cache
+from itertools import combinations, product
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 
 from bounds.errors import ArgumentError
 from constructions import RealizationError, relation_target
-from constructions.edge_coloring import edge_coloring, matchings
+from constructions.edge_coloring import edge_coloring, equitable_coloring, matchings
 from constructions.superposition import (
     GAP,
     dual_block,
@@ -76,16 +77,90 @@ def test_hubs_and_large_graphs_are_quick() -> None:
         colors = edge_coloring(edges)
         assert time.process_time() - start < 10
         assert_proper(edges, colors)
+        for limit in (None, 100):
+            start = time.process_time()
+            parts = matchings(edges, limit)
+            assert time.process_time() - start < 10
+            assert_parts(edges, parts, limit)
 
 
-@given(graphs(), st.integers(1, 5))
-def test_parts_are_few(edges: np.ndarray, limit: int) -> None:
-    parts = matchings(edges, limit)
+@cache
+def fewest_parts(cells: tuple[int, ...], limit: int) -> int:
+    """By search over all partitions into matchings of at most ``limit`` cells of a 3 x 3 board."""
+    if not cells:
+        return 0
+    first, rest = cells[0], cells[1:]
+    return 1 + min(
+        fewest_parts(tuple(c for c in rest if c not in more), limit)
+        for size in range(limit)
+        for more in combinations(rest, size)
+        if all(len({f(c) for c in (first, *more)}) == size + 1 for f in (row, column))
+    )
+
+
+def row(cell: int) -> int:
+    return cell // 3
+
+
+def column(cell: int) -> int:
+    return cell % 3
+
+
+def test_no_partition_has_fewer_parts() -> None:
+    for chosen in range(1, 2**9):
+        cells = tuple(c for c in range(9) if chosen >> c & 1)
+        edges = np.stack(np.divmod(np.array(cells), 3), axis=1)
+        for limit in (1, 2, 3):
+            parts = matchings(edges, limit)
+            assert_parts(edges, parts, limit)
+            assert len(parts) == fewest_parts(cells, limit)
+
+
+def assert_parts(edges: np.ndarray, parts: list[np.ndarray], limit: int | None) -> None:
     assert sorted(np.concatenate(parts).tolist()) == list(range(len(edges)))
-    assert len(parts) <= largest_degree(edges) + len(edges) // limit
+    least = 1 if limit is None else -(-len(edges) // limit)
+    assert len(parts) == max(largest_degree(edges), least)
+    sizes = [len(part) for part in parts]
+    assert 1 <= min(sizes) <= max(sizes) <= min(min(sizes) + 1, limit or len(edges))
     for part in parts:
-        assert 1 <= len(part) <= limit
         assert largest_degree(edges[part]) == 1
+
+
+@given(graphs(), st.integers(1, 70) | st.none())
+def test_parts_are_as_few_as_can_be_and_equal(edges: np.ndarray, limit: int | None) -> None:
+    assert_parts(edges, matchings(edges, limit), limit)
+
+
+@given(graphs(), st.integers(0, 90), st.booleans())
+def test_any_number_of_colors_is_equitable(edges: np.ndarray, more: int, twice: bool) -> None:
+    if twice:
+        edges = np.concatenate([edges, edges[::2]])  # parallel relations
+    k = largest_degree(edges) + more
+    colors = equitable_coloring(edges, k)
+    sizes = np.bincount(colors, minlength=k)
+    assert len(sizes) == k
+    assert sizes.max() - sizes.min() <= 1
+    assert (np.diff(sizes) <= 0).all()
+    for side in (0, 1):
+        assert len(np.unique(colors * 1000 + edges[:, side])) == len(edges)
+
+
+def test_equitable_colorings_of_hostile_graphs() -> None:
+    star = np.stack([np.zeros(40, dtype=int), np.arange(40)], axis=1)
+    path = np.stack([np.arange(60) // 2, (np.arange(60) + 1) // 2], axis=1)
+    # one vertex of degree 30 beside a matching of 500: most classes begin far from equal
+    beside = np.stack([np.arange(1, 501), np.arange(100, 600)], axis=1)
+    hub = np.concatenate([np.stack([np.zeros(30, dtype=int), np.arange(30)], axis=1), beside])
+    stairs = np.array([[i, i * j % 61] for i in range(30) for j in range(1, 2 + i)])
+    for edges in (star, path, hub, np.unique(stairs, axis=0), star[:1], path[:2]):
+        for limit in (None, 1, 2, 7, 11, len(edges), 10 * len(edges), np.int64(3)):
+            assert_parts(edges, matchings(edges, limit), limit)
+            assert_parts(edges[::-1, ::-1], matchings(edges[::-1, ::-1], limit), limit)
+    with pytest.raises(ArgumentError, match="at least 40"):
+        equitable_coloring(star, 39)
+    for wrong in (0, -1, 2.0, True):
+        with pytest.raises(ArgumentError, match="limit"):
+            matchings(star, wrong)  # type: ignore[arg-type]
 
 
 def chaos(alpha: np.ndarray, beta: np.ndarray, k: int) -> np.ndarray:

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.resources import as_file, files
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from constructions.attention import FloatArray, checked_array
 from constructions.relations import IntArray, RelationTarget, checked_edges, relation_target
 
 _DELIMITERS = {".csv": ",", ".tsv": "\t"}
+_ROWS = 1 << 10  # of a text file, turned into items at once
 
 
 class InputFileError(ValueError):
@@ -74,6 +76,7 @@ def read_edges(path: Path, items: int, vocabulary: Sequence[str] | None = None) 
     Cells are indices in [0, items), or tokens when a vocabulary is given. A first row is a header
     when neither cell is an index (a token of the vocabulary), a number, or empty; it is returned,
     not dropped silently. Line ends of any kind, a byte-order mark and blank lines are allowed.
+    Every row is checked, and the first wrong one is named; a million rows take a second or two.
     """
     suffix = path.suffix.lower()
     if suffix == ".npy":
@@ -83,24 +86,79 @@ def read_edges(path: Path, items: int, vocabulary: Sequence[str] | None = None) 
             raise InputFileError(f"{path}: {failure}") from None
     if suffix not in _DELIMITERS:
         raise InputFileError(f"{path}: edges must be .csv, .tsv or .npy")
-    rows = _rows(path, _DELIMITERS[suffix])
+    lines = _text(path).split("\n")
     index = None if vocabulary is None else {token: i for i, token in enumerate(vocabulary)}
+    found = _edges_at_once(
+        csv.reader(lines, delimiter=_DELIMITERS[suffix], strict=True), items, index
+    )
+    if found is None:  # something is amiss: row by row, to name the place
+        found = _edges_by_row(path, _rows(path, lines, _DELIMITERS[suffix]), items, index)
+    return found
+
+
+class _Items(dict[str, int]):
+    """The item of each cell met so far, 0 or above; ``KeyError`` for a cell that is none."""
+
+    def __init__(self, index: dict[str, int] | None) -> None:
+        super().__init__(index or {})
+        self._index = index
+
+    def __missing__(self, cell: str) -> int:
+        item = _item(_cell(cell, self._index), self._index)
+        if item is None or item < 0:
+            raise KeyError(cell)
+        self[cell] = item
+        return item
+
+
+def _edges_at_once(
+    reader: Iterator[list[str]], items: int, index: dict[str, int] | None
+) -> EdgeFile | None:
+    """The edges of a file in which every row is right; ``None`` for any other."""
+    item_of = _Items(index)
+    rows: Iterator[list[str]] = (
+        row for row in reader if len(row) == 2 or not _is_blank(row, index)
+    )
+    header: tuple[str, str] | None = None
+    parts: list[IntArray] = [np.zeros(0, dtype=np.int64)]
+    try:
+        first = next(rows, [])
+        if len(first) == 2 and _is_header(first, index):
+            header = _cell(first[0], index), _cell(first[1], index)
+        else:
+            rows = chain([first], rows)
+        while cells := [cell for one, two in islice(rows, _ROWS) for cell in (one, two)]:
+            if index is None and _are_digits(cells):
+                parts.append(np.array([int(cell) for cell in cells], dtype=np.int64))
+            else:
+                parts.append(np.fromiter(map(item_of.__getitem__, cells), np.int64, len(cells)))
+    except (csv.Error, ValueError, KeyError):  # not two cells, or a cell that is no item
+        return None
+    edges = np.concatenate(parts).reshape(-1, 2)
+    if len(edges) == 0 or edges.max() >= items:
+        return None
+    keys = np.sort(edges @ np.array([items, 1]))
+    return None if (keys[1:] == keys[:-1]).any() else EdgeFile(edges, header)
+
+
+def _edges_by_row(
+    path: Path, rows: Iterator[tuple[int, list[str]]], items: int, index: dict[str, int] | None
+) -> EdgeFile:
+    """The edges, or the first row that is wrong."""
     header: tuple[str, str] | None = None
     pairs: list[tuple[int, int]] = []
     seen: dict[tuple[int, int], int] = {}
-    first = True
     for line, row in rows:
-        cells = [cell if index is not None and cell in index else cell.strip() for cell in row]
-        if cells in ([], [""]):
+        if _is_blank(row, index):
             continue
+        cells = [_cell(cell, index) for cell in row]
         place = f"{path}, line {line}"
         if len(cells) != 2:
             raise InputFileError(f"{place}: {len(cells)} columns where two are needed: {row}")
-        found = [_item(cell, index) for cell in cells]
-        if first and found == [None, None] and not any(map(_is_numeric_or_empty, cells)):
-            header, first = (cells[0], cells[1]), False
+        if not pairs and header is None and _is_header(row, index):
+            header = cells[0], cells[1]
             continue
-        first = False
+        found = [_item(cell, index) for cell in cells]
         pair = _checked_pair(cells, found, items, index is not None, place)
         if pair in seen:
             raise InputFileError(f"{place}: the edge {cells} stands in line {seen[pair]} too")
@@ -124,6 +182,26 @@ def token_example() -> RelationTarget:
     return relation_target(embeddings, edges, vocabulary)
 
 
+def _cell(cell: str, index: dict[str, int] | None) -> str:
+    """A token of the vocabulary as it stands; anything else without the space around it."""
+    return cell if index is not None and cell in index else cell.strip()
+
+
+def _are_digits(cells: list[str]) -> bool:
+    """Whether each cell is at most 18 digits and nothing else; ``int`` refuses an empty one."""
+    joined = "".join(cells)
+    return joined.isascii() and joined.isdigit() and max(map(len, cells)) <= 18
+
+
+def _is_blank(row: list[str], index: dict[str, int] | None) -> bool:
+    return not row or (len(row) == 1 and not _cell(row[0], index))
+
+
+def _is_header(row: list[str], index: dict[str, int] | None) -> bool:
+    cells = [_cell(cell, index) for cell in row]
+    return all(_item(cell, index) is None and not _is_numeric_or_empty(cell) for cell in cells)
+
+
 def _item(cell: str, index: dict[str, int] | None) -> int | None:
     if index is not None:
         return index.get(cell)
@@ -138,8 +216,8 @@ def _is_numeric_or_empty(cell: str) -> bool:
     return True
 
 
-def _rows(path: Path, delimiter: str) -> Iterator[tuple[int, list[str]]]:
-    reader = csv.reader(_text(path).split("\n"), delimiter=delimiter, strict=True)
+def _rows(path: Path, lines: list[str], delimiter: str) -> Iterator[tuple[int, list[str]]]:
+    reader = csv.reader(lines, delimiter=delimiter, strict=True)
     try:
         for row in reader:
             yield reader.line_num, row
