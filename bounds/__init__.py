@@ -21,11 +21,12 @@ from bounds.harmonics import (
 )
 from bounds.head_floor import head_floor, min_heads
 from bounds.head_overlap import head_overlap, target_overlap
+from bounds.identity_readout import random_readout_degree, readout_dimension
 from bounds.invariant_rank import invariant_rank
 from bounds.key_dimension import family_log2, key_dimension_bits, storage_efficiency
 from bounds.key_dimension_best import key_dimension
 from bounds.key_dimension_margin import key_dimension_margin, key_dimension_packing
-from bounds.key_dimension_real import key_dimension_real
+from bounds.key_dimension_real import key_dimension_real, least_heads
 from bounds.low_rank_bottleneck import bottleneck_dimension, stochastic_matrix_dimension
 from bounds.majority_vote import (
     majority_vote_ceiling,
@@ -82,14 +83,17 @@ __all__ = [
     "key_dimension_packing",
     "key_dimension_real",
     "leakage_scale",
+    "least_heads",
     "majority_vote_ceiling",
     "majority_vote_error",
     "majority_vote_heads",
     "min_heads",
     "orthonormal_scale",
     "perturbed_identity_rank",
+    "random_readout_degree",
     "rank_one_error_bound",
     "rank_one_heads",
+    "readout_dimension",
     "separation",
     "softmax_error",
     "softmax_leakage",

@@ -1,7 +1,8 @@
 r"""How many relabellings leave a directed graph as it is: exact where cheap, else an upper bound.
 
-Components are counted apart, vertices with the same in- and out-neighbours are merged, and the
-rest is counted by orbits: $|\mathrm{Aut}| = \prod_i |\text{orbit of } v_i|$, each orbit among those that fix
+Pendant trees are peeled off and named by their shape, cycles are compared as words, vertices with
+the same neighbours are merged, and what is left of a component is counted by orbits:
+$|\mathrm{Aut}| = \prod_i |\text{orbit of } v_i|$, each orbit among those that fix
 $v_1, \dots, v_{i-1}$ [attention-bounds, C1]. Colour refinement bounds each orbit from above by a
 cell; a search for an automorphism decides each candidate, within a budget of steps.
 """
@@ -9,26 +10,53 @@ cell; a search for an automorphism decides each candidate, within a budget of st
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
 from math import factorial, prod
 
-Trace = tuple[object, ...]
-
+_OUT, _IN, _BOTH = 1, 2, 3
+_REVERSED = {_OUT: _IN, _IN: _OUT, _BOTH: _BOTH}
 _STEPS = 1_000_000
+
+Near = dict[int, dict[int, int]]
+"""For each vertex its neighbours other than itself, and the direction of the edges to them."""
+Trace = tuple[Hashable, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """A connected graph without twins: neighbours of each vertex, and how many twins it stands for."""
+    """A connected graph without twins: for each vertex its neighbours, with directions."""
 
-    successors: tuple[tuple[int, ...], ...]
-    predecessors: tuple[tuple[int, ...], ...]
-    weights: tuple[int, ...]
+    near: tuple[tuple[tuple[int, int], ...], ...]
 
     @property
     def cost(self) -> int:
-        return len(self.weights) + 2 * sum(map(len, self.successors))
+        return len(self.near) + sum(map(len, self.near))
+
+
+@dataclass(frozen=True, slots=True)
+class _Coloring:
+    """The colour 0, 1, ... of each vertex, and how many vertices have each colour."""
+
+    colors: list[int]
+    sizes: list[int]
+
+    def cell(self) -> list[int] | None:
+        """The smallest cell of several vertices (the first colour among equals), or ``None``."""
+        several = [(size, color) for color, size in enumerate(self.sizes) if size > 1]
+        if not several:
+            return None
+        chosen = min(several)[1]
+        return [vertex for vertex, color in enumerate(self.colors) if color == chosen]
+
+
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    """One of the components that are isomorphic, or may be, and its automorphisms."""
+
+    part: _Part
+    coloring: _Coloring
+    automorphisms: int
 
 
 @dataclass(slots=True)
@@ -59,37 +87,40 @@ def automorphism_parts(
     items: int, edges: Iterable[tuple[int, int]], *, steps: int = _STEPS
 ) -> tuple[int, int, bool]:
     r"""The same as $|\mathrm{Aut}| = n!\,a$: $n$ isolated vertices (of the graph or its complement), $a$."""
-    successors: dict[int, set[int]] = defaultdict(set)
-    predecessors: dict[int, set[int]] = defaultdict(set)
-    for source, target in _sparser(items, set(edges)):
-        successors[source].add(target)
-        predecessors[target].add(source)
-    touched = successors.keys() | predecessors.keys()
-    if len(touched) == len(successors) == len(predecessors) and all(
-        len(near) == 1 for table in (successors, predecessors) for near in table.values()
-    ):
-        return items - len(touched), _cycles_count(successors), True
-    budget, exact, total = _Budget(steps), True, 1
-    kinds: dict[Trace, list[tuple[_Part, tuple[int, ...]]]] = defaultdict(list)
-    copies: Counter[tuple[Trace, int]] = Counter()
-    for component in _components(successors, predecessors):
-        part, twins = _without_twins(component, successors, predecessors)
-        total *= twins
-        start, trace = _refine(part, part.weights)
-        kind = len(kinds[trace])
-        for index, (model, colors) in enumerate(kinds[trace]):
-            same = _isomorphic(model, colors, part, start, budget)
+    near, loops = _neighbors(_sparser(items, set(edges)))
+    isolated = items - len(near)
+    names, alike = _peel(near, loops)
+    budget, exact = _Budget(steps), True
+    groups: Counter[int] = Counter()
+    kinds: dict[Hashable, list[_Kind]] = defaultdict(list)
+    copies: Counter[tuple[Hashable, int]] = Counter()
+    cycles = []
+    for component in _components(near):
+        if all(len(near[vertex]) == 2 for vertex in component):
+            cycles.append(_around(component[0], near, names))
+            continue
+        part, marks = _without_twins(component, near, names)
+        alike.update(abs(twins) for _, twins in marks)
+        coloring, trace = _start(part, marks)
+        key, own = (tuple(sorted(marks)), trace), 0
+        index = len(kinds[key])
+        for place, kind in enumerate(kinds[key]):
+            same = _isomorphic(kind.part, kind.coloring, part, coloring, budget)
             exact = exact and same is not None
             if same is not False:  # undecided counts as isomorphic: more automorphisms
-                kind = index
+                index, own = place, kind.automorphisms if same else 0
                 break
-        if kind == len(kinds[trace]):
-            kinds[trace].append((part, start))
-        copies[trace, kind] += 1
-        own, certain = _orbit_product(part, start, budget)
-        total, exact = total * own, exact and certain
-    total *= prod(factorial(count) for count in copies.values())
-    return items - len(touched), total, exact
+        if not own:
+            own, certain = _orbit_product(part, coloring, budget)
+            exact = exact and certain
+        if index == len(kinds[key]):
+            kinds[key].append(_Kind(part, coloring, own))
+        copies[key, index] += 1
+        groups[own] += 1
+    alike.update(copies.values())
+    groups.update(_cycle_groups(cycles, alike))
+    total = prod(factorial(size) ** count for size, count in alike.items())
+    return isolated, total * prod(order**count for order, count in groups.items()), exact
 
 
 def _sparser(items: int, edges: set[tuple[int, int]]) -> set[tuple[int, int]]:
@@ -99,120 +130,221 @@ def _sparser(items: int, edges: set[tuple[int, int]]) -> set[tuple[int, int]]:
     return {(i, j) for i in range(items) for j in range(items)} - edges
 
 
-def _cycles_count(successors: dict[int, set[int]]) -> int:
-    """The automorphisms of disjoint cycles: rotations of each, permutations of equal ones."""
-    lengths: Counter[int] = Counter()
-    left = set(successors)
-    while left:
-        start = left.pop()
-        (vertex,) = successors[start]
-        length = 1
-        while vertex != start:
-            left.remove(vertex)
-            (vertex,) = successors[vertex]
-            length += 1
-        lengths[length] += 1
-    return prod(length**count * factorial(count) for length, count in lengths.items())
+def _neighbors(edges: Iterable[tuple[int, int]]) -> tuple[Near, set[int]]:
+    """The vertices that have edges, with their neighbours, and those with loops."""
+    near: Near = {}
+    loops = set()
+    for source, target in edges:
+        after, before = near.setdefault(source, {}), near.setdefault(target, {})
+        if source == target:
+            loops.add(source)
+        else:
+            after[target] = after.get(target, 0) | _OUT
+            before[source] = before.get(source, 0) | _IN
+    return near, loops
 
 
-def _components(
-    successors: dict[int, set[int]], predecessors: dict[int, set[int]]
-) -> list[list[int]]:
+def _peel(near: Near, loops: set[int]) -> tuple[dict[int, int], Counter[int]]:
+    """Take off leaves, layer by layer; a tree comes down to its centre, one vertex or two.
+
+    Returns the name of each vertex (what hung on it: equal names, isomorphic trees with the vertex as
+    root), and how often each number of equal trees hung on one vertex, or stood alone. Leaves the
+    vertices that are left in ``near``.
+    """
+    shapes: dict[Hashable, int] = {}
+    hanging: dict[int, list[tuple[int, int]]] = defaultdict(list)
+    names: dict[int, int] = {}
+    alike: Counter[int] = Counter()
+    trees: Counter[Hashable] = Counter()
+
+    def name(vertex: int) -> int:
+        trees_below = sorted(hanging.pop(vertex, ()))
+        if trees_below:
+            alike.update(Counter(trees_below).values())
+        return shapes.setdefault((vertex in loops, *trees_below), len(shapes))
+
+    layer = [vertex for vertex, around in near.items() if len(around) < 2]
+    while layer:
+        for vertex in layer:
+            names[vertex] = name(vertex)
+        following = []
+        for vertex in layer:
+            if vertex not in near:
+                continue
+            around, own = near.pop(vertex), names[vertex]
+            if not around:
+                trees[own] += 1
+                continue
+            ((other, code),) = around.items()
+            del near[other][vertex]
+            if other in names:  # both are leaves: the two ends of the middle edge
+                near.pop(other)
+                ends, swapped = (own, code, names[other]), (names[other], _REVERSED[code], own)
+                trees[min(ends, swapped)] += 1
+                alike[2] += ends == swapped
+                continue
+            hanging[other].append((own, code))
+            if len(near[other]) == 1:
+                following.append(other)
+        layer = following
+    for vertex in near:
+        names[vertex] = name(vertex)
+    alike.update(trees.values())
+    return names, alike
+
+
+def _components(near: Near) -> list[list[int]]:
     seen: set[int] = set()
     components = []
-    for start in sorted(successors.keys() | predecessors.keys()):
+    for start in sorted(near):
         if start in seen:
             continue
         seen.add(start)
         component = [start]
         for vertex in component:  # grows while it is read
-            for near in (*successors.get(vertex, ()), *predecessors.get(vertex, ())):
-                if near not in seen:
-                    seen.add(near)
-                    component.append(near)
+            fresh = [other for other in near[vertex] if other not in seen]
+            seen.update(fresh)
+            component += fresh
         components.append(component)
     return components
 
 
-def _without_twins(
-    component: list[int], successors: dict[int, set[int]], predecessors: dict[int, set[int]]
-) -> tuple[_Part, int]:
-    """The component with one vertex for each class of twins, and the permutations of twins."""
-    classes: dict[tuple[frozenset[int], frozenset[int]], list[int]] = defaultdict(list)
-    for vertex in component:
-        near = (frozenset(successors.get(vertex, ())), frozenset(predecessors.get(vertex, ())))
-        classes[near].append(vertex)
-    number = {members[0]: index for index, members in enumerate(classes.values())}
-
-    def kept(near: frozenset[int]) -> tuple[int, ...]:
-        return tuple(number[vertex] for vertex in near if vertex in number)
-
-    part = _Part(
-        tuple(kept(after) for after, _ in classes),
-        tuple(kept(before) for _, before in classes),
-        tuple(len(members) for members in classes.values()),
-    )
-    return part, prod(factorial(weight) for weight in part.weights)
-
-
-def _refine(part: _Part, colors: Sequence[int]) -> tuple[tuple[int, ...], Trace]:
-    """The coarsest equitable refinement of a colouring, with names that no labelling changes."""
-    current, count, trace = tuple(colors), 0, []
+def _around(start: int, near: Near, names: dict[int, int]) -> list[tuple[int, int]]:
+    """A cycle from a vertex on: the name of each vertex, and the direction to the next one."""
+    word = []
+    before, vertex = start, next(iter(near[start]))
     while True:
-        signatures = [
-            (
-                current[vertex],
-                tuple(sorted(current[near] for near in part.successors[vertex])),
-                tuple(sorted(current[near] for near in part.predecessors[vertex])),
-            )
-            for vertex in range(len(current))
-        ]
-        sizes = sorted(Counter(signatures).items())
-        trace.append(tuple(sizes))
-        names = {signature: name for name, (signature, _) in enumerate(sizes)}
-        current = tuple(names[signature] for signature in signatures)
-        if len(sizes) == count:
-            return current, tuple(trace)
-        count = len(sizes)
+        word.append((names[before], near[before][vertex]))
+        if vertex == start:
+            return word
+        before, vertex = vertex, next(other for other in near[vertex] if other != before)
 
 
-def _cell(colors: Sequence[int]) -> tuple[int, ...] | None:
-    """The smallest cell of several vertices (the first name among equals), or ``None``."""
-    cells: dict[int, list[int]] = defaultdict(list)
-    for vertex, color in enumerate(colors):
-        cells[color].append(vertex)
-    several = [(len(cell), color) for color, cell in cells.items() if len(cell) > 1]
-    return tuple(cells[min(several)[1]]) if several else None
+def _cycle_groups(cycles: list[list[tuple[int, int]]], alike: Counter[int]) -> Counter[int]:
+    """How many cycles have so many automorphisms; numbers of equal ones are added to ``alike``.
+
+    A word of length n and least period p is kept by n / p rotations, and by as many reflections if
+    it is a rotation of what is read backwards. Words are texts: they are found in one another.
+    """
+    symbols: dict[tuple[int, int], str] = {}
+    kinds: dict[tuple[str, ...], Counter[str]] = defaultdict(Counter)
+    groups: Counter[int] = Counter()
+    for steps in cycles:
+        names, codes = zip(*steps, strict=True)
+        turned = [_REVERSED[code] for code in (*codes[-2::-1], codes[-1])]
+        backwards = list(zip(names[::-1], turned, strict=True))
+        word, reverse = (
+            "".join([symbols.setdefault(step, chr(len(symbols))) for step in way])
+            for way in (steps, backwards)
+        )
+        groups[len(word) // (2 * word).find(word, 1) * (1 + (reverse in 2 * word))] += 1
+        known = kinds[min((*sorted(word),), (*sorted(reverse),))]
+        same = (model for model in known if word in 2 * model or reverse in 2 * model)
+        known[next(same, word)] += 1
+    for known in kinds.values():
+        alike.update(known.values())
+    return groups
 
 
-def _singled_out(part: _Part, colors: Sequence[int], vertex: int) -> tuple[tuple[int, ...], Trace]:
-    return _refine(part, [2 * color + (own == vertex) for own, color in enumerate(colors)])
+def _without_twins(
+    component: list[int], near: Near, names: dict[int, int]
+) -> tuple[_Part, list[tuple[int, int]]]:
+    """The component with one vertex for each class of twins; its name and number of twins.
+
+    Twins have the same neighbours, themselves left out or (joined both ways: a negative number)
+    included. No vertex has twins of both sorts.
+    """
+    classes: dict[tuple[int, frozenset[tuple[int, int]]], list[int]] = defaultdict(list)
+    for vertex in component:
+        around = frozenset(near[vertex].items())
+        classes[names[vertex], around].append(vertex)
+        classes[names[vertex], around | {(vertex, _BOTH)}].append(vertex)
+    several = [(members, around) for (_, around), members in classes.items() if len(members) > 1]
+    twins = {}
+    for members, around in several:
+        joined = (members[0], _BOTH) in around
+        for vertex in members:
+            twins[vertex] = (members[0], -len(members) if joined else len(members))
+    kept = [vertex for vertex in component if twins.get(vertex, (vertex, 1))[0] == vertex]
+    number = {vertex: index for index, vertex in enumerate(kept)}
+    part = _Part(
+        tuple(
+            tuple((number[other], code) for other, code in near[vertex].items() if other in number)
+            for vertex in kept
+        )
+    )
+    return part, [(names[vertex], twins.get(vertex, (vertex, 1))[1]) for vertex in kept]
+
+
+def _start(part: _Part, marks: list[tuple[int, int]]) -> tuple[_Coloring, Trace]:
+    """The coarsest equitable colouring that tells marks apart; the rank of a mark is its name."""
+    ranks = {mark: rank for rank, mark in enumerate(sorted(set(marks)))}
+    colors = [ranks[mark] for mark in marks]
+    coloring = _Coloring(colors, [count for _, count in sorted(Counter(colors).items())])
+    return coloring, _refine(part, coloring, list(range(len(colors))))
+
+
+def _refine(part: _Part, coloring: _Coloring, changed: list[int]) -> Trace:
+    """Split cells until equitable, given that only ``changed`` vertices have new colours.
+
+    Vertices of one cell part when different numbers of their neighbours changed to some colour in
+    some direction. The names of new colours depend on no labelling; the trace records all splits.
+    """
+    colors, sizes = coloring.colors, coloring.sizes
+    trace: list[Hashable] = []
+    while changed:
+        seen: dict[int, list[tuple[int, int]]] = defaultdict(list)
+        for vertex in changed:
+            for other, code in part.near[vertex]:
+                seen[other].append((colors[vertex], code))
+        groups: dict[tuple[int, tuple[tuple[int, int], ...]], list[int]] = defaultdict(list)
+        for vertex, marks in seen.items():
+            groups[colors[vertex], tuple(sorted(marks))].append(vertex)
+        changed = []
+        for signature, members in sorted(groups.items()):
+            trace.append((signature, len(members)))
+            cell = signature[0]
+            if len(members) < sizes[cell]:
+                for vertex in members:
+                    colors[vertex] = len(sizes)
+                sizes[cell] -= len(members)
+                sizes.append(len(members))
+                changed += members
+    return tuple(trace)
+
+
+def _singled_out(part: _Part, coloring: _Coloring, vertex: int) -> tuple[_Coloring, Trace]:
+    """The refinement that gives one vertex of a larger cell a colour of its own."""
+    colors, sizes = coloring.colors.copy(), coloring.sizes.copy()
+    sizes[colors[vertex]] -= 1
+    colors[vertex] = len(sizes)
+    sizes.append(1)
+    finer = _Coloring(colors, sizes)
+    return finer, _refine(part, finer, [vertex])
 
 
 def _isomorphic(
-    left: _Part, left_colors: Sequence[int], right: _Part, right_colors: Sequence[int],
-    budget: _Budget,
-) -> bool | None:  # fmt: skip
+    left: _Part, left_coloring: _Coloring, right: _Part, right_coloring: _Coloring, budget: _Budget
+) -> bool | None:
     """Whether an isomorphism matches two refined colourings; ``None`` when the budget ends."""
     if not budget.spend(left.cost):
         return None
-    cell = _cell(left_colors)
+    cell = left_coloring.cell()
     if cell is None:
-        place = {color: vertex for vertex, color in enumerate(right_colors)}
-        image = [place[color] for color in left_colors]
+        place = {color: vertex for vertex, color in enumerate(right_coloring.colors)}
+        image = [place[color] for color in left_coloring.colors]
         return all(
-            {image[near] for near in left.successors[vertex]}
-            == set(right.successors[image[vertex]])
-            for vertex in range(len(image))
+            {(image[other], code) for other, code in around} == set(right.near[image[vertex]])
+            for vertex, around in enumerate(left.near)
         )
-    chosen, trace = _singled_out(left, left_colors, cell[0])
+    chosen, trace = _singled_out(left, left_coloring, cell[0])
     undecided = False
-    for vertex, color in enumerate(right_colors):
-        if color != left_colors[cell[0]]:
+    for vertex, color in enumerate(right_coloring.colors):
+        if color != left_coloring.colors[cell[0]]:
             continue
         if not budget.spend(right.cost):
             return None
-        other, other_trace = _singled_out(right, right_colors, vertex)
+        other, other_trace = _singled_out(right, right_coloring, vertex)
         if trace != other_trace:
             continue
         found = _isomorphic(left, chosen, right, other, budget)
@@ -222,23 +354,23 @@ def _isomorphic(
     return None if undecided else False
 
 
-def _orbit_product(part: _Part, colors: tuple[int, ...], budget: _Budget) -> tuple[int, bool]:
+def _orbit_product(part: _Part, coloring: _Coloring, budget: _Budget) -> tuple[int, bool]:
     """The automorphisms of one part that keep its colours, or an upper bound."""
     total, exact, reserve = 1, True, _Budget(_STEPS)
-    while (cell := _cell(colors)) is not None:
+    while (cell := coloring.cell()) is not None:
         searched = budget.spend(part.cost * len(cell))
         if not searched and not reserve.spend(part.cost):
             # what is left permutes vertices within the cells
-            return total * prod(factorial(size) for size in Counter(colors).values()), False
-        chosen, trace = _singled_out(part, colors, cell[0])
+            return total * prod(map(factorial, coloring.sizes)), False
+        chosen, trace = _singled_out(part, coloring, cell[0])
         exact, orbit = exact and searched, 1 if searched else len(cell)  # an orbit lies in a cell
         for vertex in cell[1:] if searched else ():
-            other, other_trace = _singled_out(part, colors, vertex)
+            other, other_trace = _singled_out(part, coloring, vertex)
             if trace != other_trace:
                 continue
             same = _isomorphic(part, chosen, part, other, budget)
             exact = exact and same is not None
             orbit += same is not False
         total *= orbit
-        colors = chosen
+        coloring = chosen
     return total, exact

@@ -6,7 +6,7 @@ $\log_2 G$ into a key dimension. The counts are proved in docs/graph-families.md
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
@@ -255,9 +255,11 @@ def _relabelings(m: int, edges: Iterable[tuple[int, int]] | None) -> GraphFamily
             source, target = edge
         except (TypeError, ValueError):
             raise ArgumentError("edges", edge, "pairs (source, target)") from None
-        pairs.add(
-            (exact_integer(source, "edges", 0, m - 1), exact_integer(target, "edges", 0, m - 1))
-        )
+        plain = type(source) is int and type(target) is int  # the rule, and then quick to check
+        if not (plain and 0 <= source < m and 0 <= target < m):
+            source = exact_integer(source, "edges", 0, m - 1)
+            target = exact_integer(target, "edges", 0, m - 1)
+        pairs.add((source, target))
     isolated, count, exact = automorphism_parts(m, pairs)
     columns = max(
         distinct_neighborhoods(m, pairs), distinct_neighborhoods(m, {(j, i) for i, j in pairs})
@@ -275,10 +277,10 @@ def _relabelings(m: int, edges: Iterable[tuple[int, int]] | None) -> GraphFamily
 
 def distinct_neighborhoods(m: int, pairs: set[tuple[int, int]]) -> int:
     """The number of distinct in-neighbourhoods of a graph, the empty one included where it occurs."""
-    sources: dict[int, set[int]] = {}
+    sources: dict[int, list[int]] = defaultdict(list)
     for source, target in pairs:
-        sources.setdefault(target, set()).add(source)
-    return len({frozenset(near) for near in sources.values()}) + (len(sources) < m)
+        sources[target].append(source)
+    return len({tuple(sorted(near)) for near in sources.values()}) + (len(sources) < m)
 
 
 def _most_columns(m: int, relations: int) -> int:

@@ -63,7 +63,8 @@ def key_dimension(
     threshold, and $d_{model} + 1$ rows of weights with ``biases``); a ``margin`` $\gamma$ adds C3
     with ``weight_norm`` $B$ and the packing bound with ``key_norm`` $R$. By default $R = B$ where
     there are no biases, and $R = 1$ when neither is given: unit queries and keys, as the bound's
-    hypotheses then say. All conditions are taken to hold together. ``heads``: at most so many. Source: [attention-bounds, C2].
+    hypotheses then say. All conditions are taken to hold together. ``heads``: at most so many.
+    Source: [attention-bounds, C2].
 
     >>> found = key_dimension(1024, 64, bits=8)
     >>> found.value, found.winner, dict(found.candidates)["C2"].value

@@ -22,6 +22,12 @@ from constructions.errors import RealizationError
 from constructions.fitted_values import fitted_value_layer
 from constructions.general_values import general_value_layer, hard_head_value
 from constructions.generalized import GeneralizedHeads, generalized_rank_one
+from constructions.identity_readout import (
+    IdentityLayer,
+    dual_readout,
+    fitted_readout,
+    identity_layer,
+)
 from constructions.layer_files import LayerFileError
 from constructions.layer_files import load_layer as load
 from constructions.layer_files import save_layer as save
@@ -43,6 +49,7 @@ __all__ = [
     "AttentionLayer",
     "ContextTarget",
     "GeneralizedHeads",
+    "IdentityLayer",
     "LayerFileError",
     "MajorityVote",
     "RealizationError",
@@ -57,13 +64,16 @@ __all__ = [
     "counting_codes",
     "covering_contexts",
     "dual_bch_codes",
+    "dual_readout",
     "edge_coloring",
     "equitable_coloring",
+    "fitted_readout",
     "fitted_value_layer",
     "full_rank_nearest_neighbor",
     "general_value_layer",
     "generalized_rank_one",
     "hard_head_value",
+    "identity_layer",
     "kerdock_codes",
     "load",
     "majority_vote",

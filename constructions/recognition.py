@@ -89,7 +89,9 @@ def recognition_report(
         )
     m = target.items
     with np.errstate(over="ignore", invalid="ignore", under="ignore"):
-        heads = [_prepared(layer, head, target.embeddings) for head in range(layer.heads)]
+        sizes = np.abs(target.embeddings)
+        heads = [_prepared(layer, head, target.embeddings, sizes) for head in range(layer.heads)]
+        del sizes
         screens = [Screen(*head) for head in heads] if m >= _SCREENED_ITEMS else []
     if not all(np.isfinite(array).all() for head in heads for array in head):
         return RecognitionReport(
@@ -132,7 +134,7 @@ def projections_with_error(
     Shapes (N, d_k), (N, d_k) and (N,). Raises ``OverflowError`` where float64 does not hold them.
     """
     with np.errstate(over="ignore", invalid="ignore", under="ignore"):
-        query, key, error = _prepared(layer, head, tokens)
+        query, key, error = _prepared(layer, head, tokens, np.abs(tokens))
     if not all(np.isfinite(array).all() for array in (query, key, error)):
         raise OverflowError("the scores overflow float64: scale the tokens down")
     return query, key, error
@@ -274,19 +276,21 @@ def _tile_edges(tile: _Tile, target: RelationTarget) -> tuple[IntArray, IntArray
     return inside[:, 0], inside[:, 1]
 
 
-def _prepared(layer: AttentionLayer, head: int, embeddings: FloatArray) -> _Head:
-    """Queries, keys and the rounding bound of each query's scores, for one head."""
+def _prepared(layer: AttentionLayer, head: int, embeddings: FloatArray, sizes: FloatArray) -> _Head:
+    """Queries, keys and the rounding bound of each query's scores, for one head.
+
+    ``sizes``: the absolute values of the embeddings, (N, d_model).
+    """
     query, key = layer.projections(head, embeddings, embeddings)
-    size = np.abs(embeddings)
-    query_size = size @ np.abs(layer.w_q[head]) + (np.abs(layer.b_q[head]) if layer.b_q else 0.0)
-    key_size = size @ np.abs(layer.w_k[head]) + (np.abs(layer.b_k[head]) if layer.b_k else 0.0)
+    query_size = sizes @ np.abs(layer.w_q[head]) + (np.abs(layer.b_q[head]) if layer.b_q else 0.0)
+    key_size = sizes @ np.abs(layer.w_k[head]) + (np.abs(layer.b_k[head]) if layer.b_k else 0.0)
     d, d_k = layer.w_q[head].shape
     factor = 2 * (_gamma(d_k) + 3 * _gamma(d + 1))
     lost = 4.0 * (d + 1) * 2.0**-1022
-    sizes, tallest = row_norms(query_size), row_norms(key_size).max()
-    # sizes * tallest bounds every partial sum of a score: if it is finite, no score overflows
-    error = factor * (4.0 * sizes * tallest) / 4.0
-    error = error + 4.0 * np.sqrt(d_k) * lost * (sizes + tallest) + 4.0 * d_k * lost
+    norms, tallest = row_norms(query_size), row_norms(key_size).max()
+    # norms * tallest bounds every partial sum of a score: if it is finite, no score overflows
+    error = factor * (4.0 * norms * tallest) / 4.0
+    error = error + 4.0 * np.sqrt(d_k) * lost * (norms + tallest) + 4.0 * d_k * lost
     return query, key, error
 
 

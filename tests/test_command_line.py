@@ -11,13 +11,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+from rich.console import Console
 from typer.testing import CliRunner
 
-from bounds import Ball, Bound
+from bounds import Ball, Bound, key_dimension
 from constructions import AttentionLayer, load, relation_target, save
-from verification import command_line
+from verification import command_line, console, layer_commands
 from verification.command_line import app, main
 from verification.finding import Finding
+from verification.layer_size import layer_size
 
 WORDS = ["cat", "cats", "dog", "dogs", "a,b", "3"]
 SCRIPT = Path(sys.executable).with_name("attention-bounds")
@@ -27,8 +29,8 @@ def run(capsys: pytest.CaptureFixture[str], *arguments: Any) -> tuple[int, str, 
     """``main()`` in this process: exit code, stdout, stderr."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys, "argv", ["attention-bounds", *map(str, arguments)])
-        patch.setattr(command_line, "out", command_line.Console(width=200))
-        patch.setattr(command_line, "err", command_line.Console(stderr=True, width=200))
+        patch.setattr(console, "out", Console(width=200))
+        patch.setattr(console, "err", Console(stderr=True, width=200))
         with pytest.raises(SystemExit) as stopped:
             main()
     seen = capsys.readouterr()
@@ -99,21 +101,95 @@ def test_capacity(capsys: pytest.CaptureFixture[str]) -> None:
         assert code == 0
         assert found.value == wanted
     code, out, _ = run(
-        capsys,
-        "capacity",
-        "--items",
-        100,
-        "--d-model",
-        8,
-        "--bits",
-        8,
-        "--family",
-        "digraph",
-        "--relations",
-        50,
-    )
+        capsys, "capacity", "--items", 100, "--d-model", 8, "--bits", 8,
+        "--family", "digraph", "--relations", 50,
+    )  # fmt: skip
     assert code == 0
-    assert out.strip()
+    assert out.startswith("realizing every directed graph with 50 relations on 100 items")
+
+
+CAPACITY: list[tuple[list[Any], dict[str, Any], dict[str, Any], str]] = [
+    # arguments, the same for the function, candidates, winner
+    ([1024, 64], {}, {"C2": 4}, "C2"),
+    ([1024, 64, "--bits", 8], {"bits": 8}, {"C2": 4, "C1": 9}, "C1"),
+    ([256, 16, "--bits", 16], {"bits": 16}, {"C2": 4, "C1": 4}, "C2"),
+    (
+        [1024, 64, "--margin", "1/10", "--weight-norm", 2],
+        {"margin": "1/10", "weight_norm": 2},
+        {"C2": 4, "C3": 11, "C3 packing": 2},
+        "C3",
+    ),
+    (
+        [
+            2**20,
+            512,
+            "--margin",
+            "0.5",
+            "--key-norm",
+            "1/1",
+            "--family",
+            "out-degree",
+            "--degree",
+            1,
+        ],
+        {"margin": "0.5", "key_norm": "1", "family": "out-degree", "degree": 1},
+        {},
+        "",
+    ),
+    (
+        [1024, 64, "--family", "regular", "--degree", 3, "--heads", 8],
+        {"family": "regular", "degree": 3, "heads": 8},
+        {},
+        "C2",
+    ),
+]
+
+
+@pytest.mark.parametrize(("arguments", "options", "candidates", "winner"), CAPACITY)
+def test_capacity_shows_the_best_bound_and_all_others(
+    capsys: pytest.CaptureFixture[str],
+    arguments: list[Any],
+    options: dict[str, Any],
+    candidates: dict[str, Any],
+    winner: str,
+) -> None:
+    items, d_model, *rest = arguments
+    found = key_dimension(items, d_model, **options)
+    full = ["capacity", "--items", items, "--d-model", d_model, *rest]
+    code, out, _ = run(capsys, *full, "--json")
+    data = json.loads(out)
+    assert code == 0
+    assert data["winner"] == found.winner
+    assert not winner or found.winner == winner
+    (best,) = (Bound.from_json(json.dumps(each)) for each in data["bounds"])
+    others = {name: Bound.from_json(json.dumps(each)) for name, each in data["candidates"].items()}
+    assert others == dict(found.candidates)
+    assert best == others[data["winner"]] == found.best
+    assert best.value == max(bound.value for bound in others.values())  # type: ignore[type-var]
+    assert not candidates or {name: bound.value for name, bound in others.items()} == candidates
+    code, out, _ = run(capsys, *full)
+    first, second = out.splitlines()
+    assert (code, first) == (0, str(found.best))
+    assert second == f"winner: {found.winner}, of " + ", ".join(
+        f"{name} ≥ {bound.value_text()}" for name, bound in found.candidates
+    )
+
+
+@pytest.mark.parametrize("by", ["index", "token"])
+def test_capacity_of_a_graph_under_other_names(
+    files: Path, capsys: pytest.CaptureFixture[str], by: str
+) -> None:
+    """Three separate relations on six items: 6!/3! relabelings."""
+    source = ["--edges", files / "edges.csv"]
+    if by == "token":
+        source = ["--edges", files / "named.csv", "--vocabulary", files / "words.txt"]
+    full = ["capacity", "--items", 6, "--d-model", 1, "--bits", 1, *source]
+    for family in ([], ["--family", "relabelings"]):
+        code, out, err = run(capsys, *full, *family, "--json")
+        bound = Bound.from_json(json.dumps(json.loads(out)["candidates"]["C1"]))
+        assert (code, bound.value) == (0, 4)  # log2(120) is between 6 and 7
+        assert ("skipped the header" in err) == (by == "token")
+    assert key_dimension(6, 1, "relabelings", edges=[(0, 1), (2, 3), (4, 5)], bits=1).value == 4
 
 
 USAGE: dict[str, tuple[list[Any], str]] = {
@@ -133,6 +209,31 @@ USAGE: dict[str, tuple[list[Any], str]] = {
     "no relations": (
         ["capacity", "--items", 9, "--d-model", 2, "--bits", 8, "--family", "digraph"],
         "relations",
+    ),
+    "too few heads": (
+        ["capacity", "--items", 1024, "--d-model", 4, "--heads", 1],
+        "enough heads for the family",
+    ),
+    "no margin": (["capacity", "--items", 9, "--d-model", 2, "--key-norm", 1], "key_norm = '1'"),
+    "large margin": (["capacity", "--items", 9, "--d-model", 2, "--margin", 2], "margin = 2"),
+    "margin text": (["capacity", "--items", 9, "--d-model", 2, "--margin", "x"], "margin = 'x'"),
+    "no degree": (["capacity", "--items", 9, "--d-model", 2, "--family", "regular"], "degree"),
+    "no graph": (["capacity", "--items", 9, "--d-model", 2, "--family", "relabelings"], "edges"),
+    "graph of a family": (
+        ["capacity", "--items", 6, "--d-model", 2, "--family", "digraph", "--edges", "EDGES"],
+        "edges = .*relabelings",
+    ),
+    "graph too large": (
+        ["capacity", "--items", 5, "--d-model", 2, "--edges", "EDGES"],
+        "5 is not an item",
+    ),
+    "words without a graph": (
+        ["capacity", "--items", 6, "--d-model", 2, "--vocabulary", "WORDS"],
+        "vocabulary",
+    ),
+    "too few words": (
+        ["capacity", "--items", 7, "--d-model", 2, "--edges", "EDGES", "--vocabulary", "WORDS"],
+        "6 tokens for 7 items",
     ),
     "command": (["solve"], "solve"),
     "option": (["check", "--fast"], "--fast"),
@@ -172,7 +273,8 @@ def test_wrong_usage_is_exit_2_and_names_the_argument(
 ) -> None:
     arguments, message = USAGE[name]
     out = files / "never"
-    places = {"X": files / "x.npy", "OUT": out, "OUT/deeper": out / "deeper"}
+    places = {"EDGES": files / "edges.csv", "WORDS": files / "words.txt"}
+    places |= {"X": files / "x.npy", "OUT": out, "OUT/deeper": out / "deeper"}
     full: list[Any] = []
     for argument in arguments:
         full += pair(files) if argument == "PAIR" else [places.get(argument, argument)]
@@ -301,6 +403,40 @@ def test_a_wrong_layer_is_refuted_with_the_pair(
     assert float(data["counterexample"]["score - threshold"]) > 0
 
 
+def test_size_of_a_layer(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    layer = built(files, capsys)
+    code, out, _ = run(capsys, "size", layer, *pair(files))
+    assert code == 0
+    first, second = out.splitlines()
+    assert first.startswith("verified: the layer recognizes exactly the 3 relations")
+    assert second.startswith("D_K = 3; every graph of the family: at least C2 ")
+    code, out, _ = run(
+        capsys, "size", layer, *pair(files), "--family", "out-degree", "--degree", 1, "--json"
+    )
+    found = json.loads(out)
+    by_hand = layer_size(
+        load(layer),
+        relation_target(np.load(files / "x.npy"), [[0, 1], [2, 3], [4, 5]]),
+        "out-degree",
+        degree=1,
+    )
+    assert code == 0
+    assert found == json.loads(json.dumps(by_hand.to_dict()))
+    assert set(found["family_bounds"]) == {"C2", "C1", "C3", "C3 packing"}
+    (files / "other.csv").write_text("0,1\n3,2\n")
+    code, _, error = run(
+        capsys, "size", layer, "--embeddings", files / "x.npy", "--edges", files / "other.csv"
+    )
+    assert code == 1
+    assert "refuted" in error
+    code, _, error = run(capsys, "size", layer, *pair(files), "--family", "permutation")
+    assert code == 2
+    assert "holds the target's graph" in error
+    code, _, error = run(capsys, "size", layer, *pair(files), "--bits", 1)
+    assert code == 2
+    assert "bits" in error
+
+
 def test_a_failed_build_writes_nothing(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = files / "layer.safetensors"
     out.write_bytes(b"old")
@@ -345,13 +481,13 @@ def test_a_layer_that_is_not_verified_is_not_written(
     files: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whatever the builder returns, the judge decides."""
-    real = command_line.relation_layer
+    real = layer_commands.relation_layer
 
     def worse(*arguments: Any, **options: Any) -> AttentionLayer:
         layer = real(*arguments, **options)
         return AttentionLayer(w_q=layer.w_q, w_k=layer.w_k, threshold=1e9)
 
-    monkeypatch.setattr(command_line, "relation_layer", worse)
+    monkeypatch.setattr(layer_commands, "relation_layer", worse)
     out = files / "layer"
     code, stdout, stderr = run(capsys, "build", "relations", *pair(files), "--out", out)
     assert (code, stdout) == (1, "")

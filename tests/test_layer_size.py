@@ -11,8 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bounds.errors import ArgumentError
+from bounds.graph_families import graph_family
 from bounds.key_dimension_best import key_dimension
-from constructions import AttentionLayer, relation_layer, relation_target
+from constructions import AttentionLayer, RealizationError, relation_layer, relation_target
 from constructions.algebraic_codes import dual_bch_codes
 from constructions.codes import coded_layer
 from constructions.rounding import round_weights
@@ -163,7 +164,7 @@ def test_zero_weights_realise_the_complete_graph() -> None:
 
 
 def test_what_does_not_fit_is_refused() -> None:
-    with pytest.raises(ArgumentError, match="refuted"):
+    with pytest.raises(RealizationError, match="refuted"):
         layer_size(ROLL, relation_target(np.eye(3), [[0, 0], [1, 1], [2, 2]]))
     rng = np.random.default_rng(0)
     x = rng.standard_normal((12, 6))
@@ -176,3 +177,30 @@ def test_what_does_not_fit_is_refused() -> None:
     assert layer_size(rounded, target, bits=12).bits == 12
     with pytest.raises(ArgumentError, match="degree"):
         layer_size(layer, target, "regular")
+
+
+def test_the_family_must_hold_the_graph() -> None:
+    """Two relations from item 0, one from item 1, none from item 2."""
+    x = np.eye(3)
+    target = relation_target(x, [[0, 0], [0, 1], [1, 2]])
+    layer = relation_layer(x, target.edges, key_dim=2)
+    for family, degree in (
+        ("out-degree", 2),
+        ("out-degree", 3),
+        ("digraph", None),
+        ("relabelings", None),
+    ):
+        found = layer_size(layer, target, family, degree=degree)
+        assert dict(found.family_bounds.candidates)["C2"].parameters["family"] == family
+    for family, degree in (
+        ("permutation", None), ("functional", None), ("out-degree", 1), ("regular", 1), ("out-regular", 1),
+        (graph_family(3, "digraph", 2), None),
+    ):  # fmt: skip
+        with pytest.raises(ArgumentError, match="holds the target's graph"):
+            layer_size(layer, target, family, degree=degree)
+    two = relation_target(x, [[0, 0], [1, 0], [2, 1]])
+    layer = relation_layer(x, two.edges, key_dim=2)
+    assert layer_size(layer, two, "functional").family_bounds.value >= 1
+    for family, degree in (("permutation", None), ("regular", 1)):
+        with pytest.raises(ArgumentError, match="holds the target's graph"):
+            layer_size(layer, two, family, degree=degree)

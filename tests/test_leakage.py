@@ -17,7 +17,7 @@ from bounds.softmax_leakage import balanced_null_shift, leakage_scale, softmax_l
 from constructions import AttentionLayer, relation_target
 from constructions.routing import RoutingLayer
 from verification.exponential import exp_lower, exp_upper
-from verification.leakage import leakage_report, verify_leakage
+from verification.leakage import attention_off_sum, leakage_report, verify_leakage
 
 mp = mpmath.mp.clone()
 mp.dps = 60
@@ -247,6 +247,41 @@ def test_reports_contain_the_exact_leakage(seed: int, scale: float, bias: bool) 
     many = leakage_report(routing, target, contexts=[np.array(c) for c in contexts])
     assert many.leakage == pytest.approx(report.leakage, rel=1e-9)
     assert many.rows == 2 * sum(map(len, contexts))
+
+
+@settings(max_examples=6)
+@given(st.integers(0, 10**6), st.sampled_from([1.0, 7.0, 60.0]))
+def test_attention_off_the_sum(seed: int, scale: float) -> None:
+    """In every context, and over all of them: what neighbours lack, and what others get."""
+    routing, target = random_routing(seed, scale, False)
+    lack_all, stray_all = attention_off_sum(routing, target)
+    worst = np.zeros(5)
+    for items in (list(c) for r in range(1, 6) for c in itertools.combinations(range(5), r)):
+        lack, stray = attention_off_sum(routing, target, np.array(items))
+        exact = exact_rows(routing, target, items)
+        wandering = dict.fromkeys(items, mp.mpf(0))
+        for head in range(2):
+            for i in items:
+                own = [
+                    e
+                    for e, ((s, j), h) in enumerate(
+                        zip(target.edges.tolist(), routing.edge_heads, strict=True)
+                    )
+                    if s == i and h == head and j in items
+                ]
+                shares = dict(zip(items, exact[head, i][1], strict=True))
+                wandering[i] += sum(shares.values())
+                for e in own:
+                    share = shares[int(target.edges[e, 1])]
+                    wandering[i] -= share
+                    assert 1 - share <= lack[e] <= lack_all[e] * (1 + 1e-9)
+                    assert lack[e] <= 1 - share + 1e-11
+        for place, i in enumerate(items):
+            assert wandering[i] <= stray[place] <= wandering[i] + 1e-11
+            worst[i] = max(worst[i], stray[place])
+        absent = ~np.isin(target.edges, items).all(axis=1)
+        assert not lack[absent].any()
+    assert (worst <= stray_all * (1 + 1e-9)).all()
 
 
 def simple_routing(scale: float, size: float = 1.0) -> tuple[RoutingLayer, Any]:

@@ -140,13 +140,35 @@ def test_the_rounding_bound_covers_the_true_rounding(case: Any) -> None:
     scores = exact_scores(layer, x)
     got = np.max([layer.scores(h, x, x) for h in range(layer.heads)], axis=0)
     report = recognition_report(layer, relation_target(x, [[0, 0]]))
-    prepared = [recognition._prepared(layer, h, x) for h in range(layer.heads)]
+    prepared = [recognition._prepared(layer, h, x, np.abs(x)) for h in range(layer.heads)]
     best, bound = recognition._best_scores(prepared, 0, len(x))
     for i in range(len(x)):
         for j in range(len(x)):
             for computed in (best[i, j], got[i, j]):
                 assert abs(Fraction(float(computed)) - scores[i][j]) <= Fraction(float(bound[i]))
     assert report.wrong is None or report.wrong_score == scores[report.wrong[0]][report.wrong[1]]
+
+
+def test_the_rounding_bound_counts_sizes_not_sums() -> None:
+    """Terms that cancel still round: flipping a coordinate with its weights changes nothing."""
+    rng = np.random.default_rng(0)
+    x = -np.abs(rng.standard_normal((30, 6)))
+    weights = np.abs(rng.standard_normal((2, 2, 6, 3)))
+    signs = np.array([1.0, -1.0, 1.0, -1.0, -1.0, 1.0])
+    found = []
+    for flip in (np.ones(6), -np.ones(6), signs):
+        w_q, w_k = weights * flip[:, None]
+        layer = AttentionLayer(w_q=list(w_q), w_k=list(w_k), threshold=1e6)
+        report = recognition_report(layer, relation_target(x * flip, [[0, 0]]))
+        errors = [recognition.projections_with_error(layer, h, x * flip)[2] for h in range(2)]
+        assert report.rounding == max(float(error.max()) for error in errors) > 0
+        found.append((report.rounding, [error.tolist() for error in errors]))
+    assert found[0] == found[1]
+    assert found[2][0] == found[0][0]
+    sizes = [np.linalg.norm(np.abs(x) @ w, axis=1) for w in weights[0]]
+    tallest = [np.linalg.norm(np.abs(x) @ w, axis=1).max() for w in weights[1]]
+    for error, size, most in zip(found[0][1], sizes, tallest, strict=True):
+        assert (np.array(error) >= 2 * (3 + 3 * 7) * 2.0**-53 * size * most * 0.999).all()
 
 
 def test_a_score_at_the_threshold_is_not_recognised() -> None:

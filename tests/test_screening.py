@@ -90,7 +90,7 @@ def test_the_float32_bound_holds(case: Any) -> None:
     layer, x = case
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):
         for head in range(layer.heads):
-            screen = Screen(*recognition._prepared(layer, head, x))
+            screen = Screen(*recognition._prepared(layer, head, x, np.abs(x)))
             got = screen.query @ screen.key.T
             one = AttentionLayer(w_q=[layer.w_q[head]], w_k=[layer.w_k[head]], threshold=0.0)
             exact = recognition._ExactScores(one, x)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from verification import head_checks, relation_checks
+from verification import capacity_links, head_checks, relation_checks
 from verification.finding import Finding
 
 CATALOGUE: tuple[Callable[[], Finding], ...] = (
@@ -21,11 +21,14 @@ CATALOGUE: tuple[Callable[[], Finding], ...] = (
     head_checks.check_context,
     head_checks.check_claims,
     relation_checks.check_real_weights,
+    relation_checks.check_margins,
     relation_checks.check_rank_one_relations,
     relation_checks.check_superposition,
     relation_checks.check_compact_relations,
     relation_checks.check_tokens,
     relation_checks.check_routing,
+    relation_checks.check_identities,
     relation_checks.check_bottleneck,
+    capacity_links.check_capacity_claims,
 )
 """Every check of ``attention-bounds check``, in the order of the table."""

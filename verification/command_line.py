@@ -5,91 +5,53 @@ from __future__ import annotations
 import csv
 import dataclasses
 import io
-import json
-import math
 import sys
 import time
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, NoReturn
 
 import typer
-from rich.console import Console
-from rich.progress import Progress as Bar
 from rich.table import Table
 from threadpoolctl import threadpool_limits
 
 from bounds import (
     ArgumentError,
-    Bound,
     HypothesisError,
     UndecidedError,
-    key_dimension_bits,
+    key_dimension,
     min_heads,
     softmax_scale,
 )
 from bounds.bound import VERSION
-from constructions import (
-    LayerFileError,
-    RealizationError,
-    full_rank_nearest_neighbor,
-    load,
-    nearest_neighbor,
-    relation_layer,
-    relation_target,
-    save,
-)
+from constructions import LayerFileError, RealizationError
 from constructions.layer_files import write_whole
-from constructions.relations import RelationTarget
+from verification import console, layer_commands
 from verification.catalogue import CATALOGUE
-from verification.finding import upper_float
+from verification.console import (
+    DelayedBar,
+    Json,
+    VocabularyFile,
+    complain,
+    print_bounds,
+    print_json,
+    read_pairs,
+    say,
+)
 from verification.phase import PhaseRow, phase_rows, plot_phase, transitions
 from verification.plots import plot_sandwich
-from verification.reading import InputFileError, read_edges, read_embeddings, read_vocabulary
+from verification.reading import InputFileError, read_vocabulary
 from verification.sandwich import sandwich
-from verification.verify import verify as judge
 
 app = typer.Typer(
     help="Certified bounds for attention layers, weights that attain them, and verdicts on both.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
-build_app = typer.Typer(help="Build a layer, judge it, and write it.", no_args_is_help=True)
-app.add_typer(build_app, name="build")
+app.add_typer(layer_commands.build_app, name="build")
+app.command()(layer_commands.verify)
+app.command()(layer_commands.size)
 
-out = Console()
-err = Console(stderr=True)
-
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of text.")]
 Values = Annotated[str, typer.Option(help="'general' (any V) or 'scalar' (V = a I).")]
-EmbeddingsFile = Annotated[Path, typer.Option(help="(m, d_model): .npy, .npz or .safetensors.")]
-EdgesFile = Annotated[Path, typer.Option(help="Pairs by index or token: .csv, .tsv or .npy.")]
-VocabularyFile = Annotated[
-    Path | None, typer.Option(help="One token a line, in the order of the embeddings.")
-]
-
-
-class DelayedBar:
-    """A progress bar on stderr that appears after two seconds, and only in a terminal."""
-
-    def __init__(self, title: str) -> None:
-        self._bar = Bar(console=err, transient=True, disable=not err.is_terminal)
-        self._task = self._bar.add_task(title, total=None)
-        self._began = time.monotonic()
-        self._shown = False
-
-    def __enter__(self) -> DelayedBar:
-        return self
-
-    def __call__(self, done: int, total: int) -> None:
-        """Report progress."""
-        if not self._shown and time.monotonic() - self._began > 2:
-            self._bar.start()
-            self._shown = True
-        self._bar.update(self._task, completed=done, total=total)
-
-    def __exit__(self, *_: object) -> None:
-        if self._shown:
-            self._bar.stop()
 
 
 def main() -> None:
@@ -134,16 +96,16 @@ def check(as_json: Json = False) -> None:
     holds = all(finding.holds for finding in findings)
     if as_json:
         data = {"holds": holds, "package_version": VERSION}
-        _print_json(data | {"findings": [finding.to_dict() for finding in findings]})
+        print_json(data | {"findings": [finding.to_dict() for finding in findings]})
     else:
         table = Table("result", "on", "bound", "built and judged", "verdict")
         for finding in findings:
             verdict = "[green]holds[/green]" if finding.holds else "[red]FAILS[/red]"
             table.add_row(finding.result, finding.subject, finding.bound, finding.built, verdict)
-        out.print(table)
+        console.out.print(table)
         good = sum(finding.holds for finding in findings)
         seconds = time.monotonic() - began
-        out.print(f"{good} of {len(findings)} hold, checked in {seconds:.0f} s", highlight=False)
+        say(f"{good} of {len(findings)} hold, checked in {seconds:.0f} s")
     raise typer.Exit(0 if holds else 1)
 
 
@@ -157,23 +119,72 @@ def heads(
 ) -> None:
     """How many rank-r heads nearest neighbor search takes (H2), against one full-rank head."""
     bound = min_heads(dim, rank, error, values=values)  # type: ignore[arg-type]
-    _print_bounds([bound, softmax_scale(dim, error)], as_json)
+    print_bounds([bound, softmax_scale(dim, error)], as_json)
 
 
 @app.command()
 def capacity(
     items: Annotated[int, typer.Option(help="The number m of items.")],
     d_model: Annotated[int, typer.Option(help="The dimension of an embedding.")],
-    bits: Annotated[int, typer.Option(help="Bits of a stored weight.")],
+    bits: Annotated[
+        int | None, typer.Option(help="Bits of a stored weight (C1); absent: real weights.")
+    ] = None,
     family: Annotated[
-        str, typer.Option(help="permutation, functional or digraph.")
-    ] = "permutation",
+        str | None,
+        typer.Option(
+            help="permutation, functional, digraph, regular, out-regular, out-degree or relabelings; "
+            "if absent, relabelings with --edges, else permutation."
+        ),
+    ] = None,
     relations: Annotated[int | None, typer.Option(help="Edges m' of a digraph.")] = None,
+    degree: Annotated[
+        int | None, typer.Option(help="Of regular, out-regular and out-degree graphs.")
+    ] = None,
+    edges: Annotated[
+        Path | None, typer.Option(help="The graph to relabel, as for 'build relations'.")
+    ] = None,
+    vocabulary: VocabularyFile = None,
+    heads_wanted: Annotated[
+        int | None, typer.Option("--heads", help="At most so many heads (C2).")
+    ] = None,
+    margin: Annotated[
+        str | None, typer.Option(help="Of the scores about the threshold (C3), as '1/10' or '0.1'.")
+    ] = None,
+    weight_norm: Annotated[
+        str | None, typer.Option(help="With a margin: Frobenius norm of W_Q and W_K of a head.")
+    ] = None,
+    key_norm: Annotated[
+        str | None,
+        typer.Option(help="With a margin: norm of queries and keys, 1 if none is given."),
+    ] = None,
     as_json: Json = False,
 ) -> None:
-    """What total key dimension a family of relation graphs takes (C1)."""
-    bound = key_dimension_bits(items, d_model, bits, family=family, relations=relations)  # type: ignore[arg-type]
-    _print_bounds([bound], as_json)
+    """What total key dimension a family of relation graphs takes: the best of C1, C2 and C3."""
+    graph = None
+    if edges is not None:
+        if family not in (None, "relabelings"):
+            raise ArgumentError(
+                "edges", str(edges), "absent, or given with the family 'relabelings'"
+            )
+        names = None if vocabulary is None else read_vocabulary(vocabulary)
+        if names is not None and len(names) != items:
+            raise InputFileError(f"{vocabulary}: {len(names)} tokens for {items} items")
+        graph = [(source, target) for source, target in read_pairs(edges, items, names).tolist()]
+    elif vocabulary is not None:
+        raise ArgumentError("vocabulary", str(vocabulary), "given with edges")
+    found = key_dimension(
+        items, d_model, family or ("permutation" if graph is None else "relabelings"),  # type: ignore[arg-type]
+        relations=relations, degree=degree, edges=graph, bits=bits, margin=margin,
+        weight_norm=weight_norm, key_norm=key_norm, heads=heads_wanted,
+    )  # fmt: skip
+    if as_json:
+        candidates = {name: bound.to_dict() for name, bound in found.candidates}
+        data = {"bounds": [found.best.to_dict()], "winner": found.winner}
+        print_json(data | {"candidates": candidates})
+        return
+    print_bounds([found.best], as_json)
+    values = ", ".join(f"{name} ≥ {bound.value_text()}" for name, bound in found.candidates)
+    say(f"winner: {found.winner}, of {values}")
 
 
 @app.command()
@@ -201,7 +212,7 @@ def phase(
     if plot is not None:
         plot_phase(rows, plot, located)
     if as_json:
-        _print_json(
+        print_json(
             {
                 "rows": [dataclasses.asdict(row) for row in rows],
                 "transitions": [dataclasses.asdict(row) for row in located],
@@ -210,7 +221,7 @@ def phase(
         return
     for row in located:
         least = "no D_K" if row.key_dimension is None else f"D_K = {row.key_dimension}"
-        out.print(f"m = {row.items}, {row.heads} heads: half recovered at {least}", highlight=False)
+        say(f"m = {row.items}, {row.heads} heads: half recovered at {least}")
 
 
 @app.command("sandwich")
@@ -230,131 +241,10 @@ def sandwich_command(
     if plot is not None:
         counts = sorted({2**k for k in range(heads_wanted.bit_length())} | {heads_wanted})
         plot_sandwich([dim], counts, plot, rank=rank, seed=seed)
-    _print_bounds([pair.lower, pair.upper], as_json)
+    print_bounds([pair.lower, pair.upper], as_json)
     raise typer.Exit(0 if pair.holds else 1)
 
 
-@build_app.command("nearest-neighbor")
-def build_nearest_neighbor(
-    dim: Annotated[int, typer.Option(help="The dimension d of the points.")],
-    out_file: Annotated[Path, typer.Option("--out", help="The safetensors file to write.")],
-    error: Annotated[
-        str | None, typer.Option(help="Softmax, at a scale enough for this error; else hard.")
-    ] = None,
-    as_json: Json = False,
-) -> None:
-    """One full-rank head that finds the nearest neighbor (H1)."""
-    scale = None
-    if error is not None:  # any scale is enough for an error of 1/2, where the bound is 0
-        scale = upper_float(softmax_scale(dim, error)) or 1.0
-        if scale == math.inf:
-            raise ArgumentError("error", error, "large enough for a logit scale in float64")
-    layer = full_rank_nearest_neighbor(dim, scale)
-    certificate = judge(layer, nearest_neighbor, error=error)
-    _finish_build(certificate.holds, out_file, lambda: save(layer, out_file))
-    _print_certificate(certificate, as_json, out_file)
-
-
-@build_app.command("relations")
-def build_relations(
-    embeddings: EmbeddingsFile,
-    edges: EdgesFile,
-    out_file: Annotated[Path, typer.Option("--out", help="The safetensors file to write.")],
-    vocabulary: VocabularyFile = None,
-    method: Annotated[str, typer.Option(help="compact or rank-one.")] = "compact",
-    key_dim: Annotated[int | None, typer.Option(help="d_k of each head; chosen if absent.")] = None,
-    heads_wanted: Annotated[
-        int | None, typer.Option("--heads", help="Number of heads; chosen if absent.")
-    ] = None,
-    bias: Annotated[bool, typer.Option(help="Give compact heads biases.")] = False,
-    seed: Annotated[int, typer.Option(help="Fixes the result.")] = 0,
-    as_json: Json = False,
-) -> None:
-    """A layer that recognizes exactly the given relations among all pairs (C4, C5)."""
-    target = _read_target(embeddings, edges, vocabulary)
-    with DelayedBar("fitting heads") as bar, threadpool_limits(1, "blas"):
-        layer = relation_layer(
-            target.embeddings, target.edges, method=method, key_dim=key_dim,  # type: ignore[arg-type]
-            heads=heads_wanted, bias=bias, seed=seed, progress=bar,
-        )  # fmt: skip
-    with DelayedBar("checking all pairs") as bar:
-        certificate = judge(layer, target, progress=bar)
-    _finish_build(certificate.holds, out_file, lambda: save(layer, out_file))
-    _print_certificate(certificate, as_json, out_file)
-
-
-@app.command()
-def verify(
-    layer_file: Annotated[Path, typer.Argument(help="A layer written by 'build'.")],
-    embeddings: Annotated[Path | None, typer.Option(help="As for 'build relations'.")] = None,
-    edges: Annotated[Path | None, typer.Option(help="As for 'build relations'.")] = None,
-    vocabulary: VocabularyFile = None,
-    error: Annotated[
-        str | None, typer.Option(help="The error to allow (nearest neighbor).")
-    ] = None,
-    samples: Annotated[
-        int | None, typer.Option(help="Sample the error (nearest neighbor).")
-    ] = None,
-    context: Annotated[int, typer.Option(help="Points in a sampled context.")] = 2,
-    confidence: Annotated[float, typer.Option(help="Of the sampled interval.")] = 0.999,
-    seed: Annotated[int, typer.Option(help="Of the sample.")] = 0,
-    as_json: Json = False,
-) -> None:
-    """Judge a layer: on relations when embeddings and edges are given, else on nearest neighbor."""
-    layer = load(layer_file)
-    if (embeddings is None) != (edges is None):
-        raise ArgumentError("embeddings, edges", "only one", "given together")
-    with DelayedBar("checking") as bar:
-        if embeddings is not None and edges is not None:
-            target = _read_target(embeddings, edges, vocabulary)
-            certificate = judge(layer, target, error=error, samples=samples, progress=bar)
-        else:
-            certificate = judge(
-                layer, nearest_neighbor, error=error, samples=samples, context=context,
-                confidence=confidence, seed=seed,
-            )  # fmt: skip
-    _print_certificate(certificate, as_json, None)
-
-
-def _read_target(embeddings: Path, edges: Path, vocabulary: Path | None) -> RelationTarget:
-    tokens = read_embeddings(embeddings)
-    names = None if vocabulary is None else read_vocabulary(vocabulary)
-    if names is not None and len(names) != len(tokens):
-        raise InputFileError(f"{vocabulary}: {len(names)} tokens for {len(tokens)} embeddings")
-    found = read_edges(edges, len(tokens), names)
-    if found.header is not None:
-        err.print(f"{edges}: skipped the header {found.header}", highlight=False, markup=False)
-    return relation_target(tokens, found.edges, names)
-
-
-def _finish_build(holds: bool, path: Path, write: Any) -> None:
-    if not holds:
-        raise RealizationError(f"the layer built was not verified, so {path} was not written")
-    write()
-
-
-def _print_bounds(bounds: list[Bound], as_json: bool) -> None:
-    if as_json:
-        _print_json({"bounds": [bound.to_dict() for bound in bounds]})
-        return
-    for bound in bounds:
-        out.print(str(bound), highlight=False, markup=False, soft_wrap=True)
-
-
-def _print_certificate(certificate: Any, as_json: bool, written: Path | None) -> NoReturn:
-    if as_json:
-        _print_json(certificate.to_dict() | {"written": None if written is None else str(written)})
-    else:
-        out.print(str(certificate), highlight=False, markup=False, soft_wrap=True)
-        if written is not None:
-            out.print(f"wrote {written}", highlight=False, markup=False, soft_wrap=True)
-    raise typer.Exit(0 if certificate.holds else 1)
-
-
-def _print_json(data: dict[str, Any]) -> None:
-    sys.stdout.write(json.dumps(data, ensure_ascii=False, indent=1) + "\n")
-
-
 def _stop(failure: Exception, code: int) -> NoReturn:
-    err.print(f"error: {failure}", highlight=False, markup=False, soft_wrap=True)
+    complain(f"error: {failure}")
     sys.exit(code)

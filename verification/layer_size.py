@@ -22,7 +22,8 @@ from bounds.key_dimension_best import KeyDimension, key_dimension
 from bounds.key_dimension_margin import key_dimension_packing
 from bounds.key_dimension_real import least_heads
 from constructions.attention import AttentionLayer, FloatArray
-from constructions.relations import RelationTarget
+from constructions.errors import RealizationError
+from constructions.relations import Progress, RelationTarget
 from constructions.screening import row_norms
 from verification.certificate import Certificate
 from verification.verify import verify
@@ -93,6 +94,7 @@ def layer_size(
     *,
     degree: int | None = None,
     bits: int = 64,
+    progress: Progress | None = None,
 ) -> LayerSize:
     r"""A layer's $D_K$ beside the bounds of C1, C2 and C3 at the layer's own numbers.
 
@@ -103,8 +105,8 @@ def layer_size(
     are when $W_Q$ is scaled and $W_K$ by the inverse, or embeddings and weights so: norms are
     those of balanced weights on embeddings of norm at most 1.
 
-    Raises ``ArgumentError`` for a layer that is not verified, or with more values than its bits
-    allow. Source: [attention-bounds, C1, C2, C3].
+    Raises ``RealizationError`` for a layer that is not verified, ``ArgumentError`` for one with more
+    values than its bits allow. Source: [attention-bounds, C1, C2, C3].
 
     >>> from constructions import relation_target
     >>> target = relation_target(np.eye(3), [[0, 1], [1, 2], [2, 0]])
@@ -113,10 +115,10 @@ def layer_size(
     >>> found.key_dimension, found.graph_bound.value, found.efficiency.value.decimal(3)
     (3, 1, '0.144')
     """
-    certificate = verify(layer, target)
-    if not certificate.holds:
-        raise ArgumentError("layer", str(certificate), "one that is verified on the target")
     bits = exact_integer(bits, "bits", 1)
+    certificate = verify(layer, target, progress=progress)
+    if not certificate.holds:
+        raise RealizationError(str(certificate))
     weights = (*layer.w_q, *layer.w_k, *layer.b_q, *layer.b_k)
     values = len(np.unique(np.concatenate([array.ravel() for array in weights])))
     if values > 1 << min(bits, 64):
@@ -160,15 +162,24 @@ def layer_size(
 def _family(
     target: RelationTarget, family: Family | GraphFamily | None, degree: int | None
 ) -> GraphFamily:
+    """The family, by name, from what the target says; the target's graph must be one of it."""
     m = target.items
+    after, before = (np.bincount(side, minlength=m) for side in target.edges.T)
     if family is None:
-        alone = all(len(np.unique(side)) == target.relations == m for side in target.edges.T)
-        family = "permutation" if alone else "digraph"
-    if family == "digraph":
-        return graph_family(m, family, target.relations, degree=degree)
-    if family == "relabelings":
-        return graph_family(m, family, degree=degree, edges=map(tuple, target.edges.tolist()))
-    return graph_family(m, family, degree=degree)
+        family = "permutation" if (after == 1).all() and (before == 1).all() else "digraph"
+    relations = target.relations if family == "digraph" else None
+    edges = map(tuple, target.edges.tolist()) if family == "relabelings" else None
+    graphs = graph_family(m, family, relations, degree=degree, edges=edges)
+    wanted = 1 if graphs.name in ("permutation", "functional") else graphs.degree
+    holds = graphs.relations in (None, target.relations)
+    if wanted is not None:
+        high, low = int(after.max()), int(after.min())
+        holds = high <= wanted and (low == wanted or graphs.name == "out-degree")
+        if graphs.name in ("permutation", "regular"):
+            holds = holds and bool((before == wanted).all())
+    if not holds:
+        raise ArgumentError("family", str(graphs), "one that holds the target's graph")
+    return graphs
 
 
 def _this_graph(target: RelationTarget) -> GraphFamily:

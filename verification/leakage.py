@@ -68,7 +68,9 @@ def leakage_report(
     _check(routing, target)
     tokens = routing.tokens(target.embeddings)
     chosen = (
-        [None] if contexts is None else [_context(c, k, target) for k, c in enumerate(contexts)]
+        [None]
+        if contexts is None
+        else [checked_context(c, k, target) for k, c in enumerate(contexts)]
     )
     if not chosen:
         raise ArgumentError("contexts", contexts, "at least one context, or None for all")
@@ -78,32 +80,72 @@ def leakage_report(
     rows, furthest = 0, 0.0
     for number, items in enumerate(chosen):
         some = np.arange(target.items) if items is None else items
-        context = np.append(tokens[some], tokens[-1:], axis=0)
         deviation = np.zeros(len(some))
         for head in range(routing.layer.heads):
-            neighbour = _neighbours(routing, target, head, some)
-            query, key, error = projections_with_error(routing.layer, head, context)
-            step = max(1, _ENTRIES // len(some))
-            for start in range(0, len(some), step):
-                part = slice(start, min(start + step, len(some)))
-                low, high, stray = _row_leakage(
-                    query[part] @ key.T,
-                    error[part, None],
-                    routing.layer.logit_scale,
-                    neighbour[part],
-                    np.arange(part.start, part.stop) if items is None else None,
-                )
-                rows += len(low)
-                at = int(high.argmax())
-                place = (head, int(some[part][at]), None if items is None else number)
-                if high[at] > worst[1]:
-                    worst = (worst[0], float(high[at]), *place)
-                worst = (max(worst[0], float(low.max())), *worst[1:])
-                own = np.where(neighbour[part] >= 0, sizes[some[neighbour[part]]], 0.0)
-                deviation[part] += (high * own + stray * sizes.max()) * _UP**4
+            low, high, stray, neighbour = _head_leakage(routing, target, tokens, head, items)
+            rows += len(low)
+            at = int(high.argmax())
+            if high[at] > worst[1]:
+                place = (head, int(some[at]), None if items is None else number)
+                worst = (worst[0], float(high[at]), *place)
+            worst = (max(worst[0], float(low.max())), *worst[1:])
+            own = np.where(neighbour >= 0, sizes[some[neighbour]], 0.0)
+            deviation += (high * own + stray * sizes.max()) * _UP**4
         furthest = max(furthest, float(deviation.max()) * (1 + routing.layer.heads * 2.0**-52))
     error_bound = None if share is None else furthest * abs(share) * _UP
     return LeakageReport(worst[:2], *worst[2:], rows, error_bound)
+
+
+def attention_off_sum(
+    routing: RoutingLayer, target: RelationTarget, items: IntArray | None = None
+) -> tuple[FloatArray, FloatArray]:
+    r"""How far each row's attention is from 1 on its neighbours and 0 elsewhere, bounded from above.
+
+    ``items``: one context of distinct items, or ``None`` for all contexts at once. Returns (m',), for
+    each relation $1 - a$ of the neighbour in the head that holds it (0 for relations that are not
+    in the context), and (rows,), summed over heads, the attention to items that are no neighbours
+    there.
+    """
+    _check(routing, target)
+    tokens = routing.tokens(target.embeddings)
+    some = np.arange(target.items) if items is None else items
+    missing, strayed = np.zeros(target.relations), np.zeros(len(some))
+    for head in range(routing.layer.heads):
+        _, high, stray, neighbour = _head_leakage(routing, target, tokens, head, items)
+        strayed += stray
+        leaks = np.zeros(target.items)
+        leaks[some] = np.where(neighbour >= 0, high, 0.0)
+        own = routing.edge_heads == head
+        missing[own] = leaks[target.edges[own, 0]]
+    return missing, strayed * (1 + routing.layer.heads * 2.0**-52)
+
+
+def _head_leakage(
+    routing: RoutingLayer,
+    target: RelationTarget,
+    tokens: FloatArray,
+    head: int,
+    items: IntArray | None,
+) -> tuple[FloatArray, FloatArray, FloatArray, IntArray]:
+    """Of every row of a head: the leakage's ends, its part off null, the neighbour's position or -1."""
+    some = np.arange(target.items) if items is None else items
+    context = np.append(tokens[some], tokens[-1:], axis=0)
+    neighbour = _neighbours(routing, target, head, some)
+    query, key, error = projections_with_error(routing.layer, head, context)
+    step = max(1, _ENTRIES // len(some))
+    parts = [
+        _row_leakage(
+            query[part] @ key.T,
+            error[part, None],
+            routing.layer.logit_scale,
+            neighbour[part],
+            np.arange(part.start, part.stop) if items is None else None,
+        )
+        for start in range(0, len(some), step)
+        for part in [slice(start, min(start + step, len(some)))]
+    ]
+    low, high, stray = (np.concatenate(ends) for ends in zip(*parts, strict=True))
+    return low, high, stray, neighbour
 
 
 def verify_leakage(
@@ -204,7 +246,8 @@ def _neighbours(
     return found[items]
 
 
-def _context(value: ArrayLike, number: int, target: RelationTarget) -> IntArray:
+def checked_context(value: ArrayLike, number: int, target: RelationTarget) -> IntArray:
+    """The context as distinct items, or an ``ArgumentError`` for ``contexts[number]``."""
     items = np.asarray(value)
     fits = items.ndim == 1 and items.size > 0 and items.dtype.kind in "iu"
     if not fits or items.min() < 0 or items.max() >= target.items:

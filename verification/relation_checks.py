@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fractions import Fraction
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -14,11 +15,14 @@ from bounds import (
     key_dimension_packing,
     storage_efficiency,
 )
+from bounds.identity_readout import readout_dimension
 from constructions import (
     AttentionLayer,
     RelationTarget,
+    RoutingLayer,
     circle_codes,
     coded_layer,
+    identity_layer,
     relation_layer,
     relation_target,
     round_weights,
@@ -31,12 +35,12 @@ from constructions.relations import IntArray
 from constructions.stochastic_matrix import attention_error
 from verification.certificate import Certificate
 from verification.finding import Finding
+from verification.identities import verify_identities
+from verification.layer_size import THRESHOLD_BITS, layer_size
 from verification.leakage import verify_leakage
+from verification.readable_sets import readable_degree
 from verification.reading import token_example
 from verification.verify import verify
-
-THRESHOLD_BITS = 64
-"""Bits of the stored threshold, a float64."""
 
 
 def check_rank_one_relations() -> Finding:
@@ -81,6 +85,31 @@ def check_real_weights() -> Finding:
     )  # fmt: skip
 
 
+def check_margins() -> Finding:
+    """C3: the packing bound at the margin and the norms that each layer's own weights certify."""
+    shift = relation_target(np.eye(64), _shift(64))
+    fitted = random_permutation(64, 16, seed=0)
+    layers = (
+        (coded_layer(shift.embeddings, shift.edges, circle_codes(64)), shift),
+        (coded_layer(shift.embeddings, shift.edges, np.eye(64)), shift),
+        (relation_layer(fitted.embeddings, fitted.edges, key_dim=4, heads=4), fitted),
+    )
+    sizes = [layer_size(layer, target) for layer, target in layers]
+    packing = [0 if size.graph_bound is None else size.graph_bound.value for size in sizes]
+    volume = [dict(size.family_bounds.candidates)["C3"].value_text() for size in sizes]
+    used = ", ".join(f"{size.key_dimension} (margin {size.margin:.3g})" for size in sizes)
+    return Finding(
+        "C3", "permutations of 64 items: circle code, orthonormal code, compact layer",
+        f"D_K ≥ {', '.join(map(str, packing))} at their margins; every permutation: ≥ {', '.join(volume)}",
+        f"D_K = {used}: {', '.join(size.certificate.verdict for size in sizes)}",
+        all(
+            size.certificate.holds and isinstance(least, int) and 1 <= least <= size.key_dimension
+            for size, least in zip(sizes, packing, strict=True)
+        ),
+        {name: size.to_dict() for name, size in zip(("circle", "orthonormal", "compact"), sizes, strict=True)},
+    )  # fmt: skip
+
+
 def check_superposition() -> Finding:
     """C4c: one head a block of a matching, sizes explicit, what was drawn verified."""
     target = random_permutation(128, 64, seed=0)
@@ -92,9 +121,7 @@ def check_superposition() -> Finding:
 
 def check_routing() -> Finding:
     """C6: softmax heads with a null token route the plural; the leakage is certified."""
-    target = token_example()
-    heads = routing_heads(target.embeddings, target.edges, key_dim=8)
-    routing = routing_layer(heads, target, "1/1000")
+    target, routing = _plural_routing()
     certificate = verify_leakage(routing, target, "1/1000")
     return Finding(
         "C6", f"{target.items} real tokens, softmax with a null token, leakage ≤ 1/1000",
@@ -102,6 +129,33 @@ def check_routing() -> Finding:
         f"{routing.layer.heads} head, {certificate.scope}: {certificate.verdict}", certificate.holds,
         {"certificate": certificate.to_dict()},
     )  # fmt: skip
+
+
+def check_identities() -> Finding:
+    """C6: the same heads name the plural in their output, and two plurals at once could be read."""
+    target, routing = _plural_routing()
+    identity = identity_layer(routing, target, readout="dual")
+    certificate = verify_identities(identity, target)
+    plurals = np.unique(target.edges[:, 1])
+    read = readable_degree(
+        target.embeddings[plurals], identity.readout[plurals], identity.threshold
+    )
+    bound, width = readout_dimension(len(plurals), max(read, 1)), target.embeddings.shape[1]
+    return Finding(
+        "C6", f"names of the neighbors, {target.items} real tokens, {len(plurals)} of them neighbors",
+        f"any {read} of {len(plurals)}: d_model ≥ {bound.value_text()}",
+        f"d_model = {width}, any {read}; the graph, {certificate.scope}: {certificate.verdict}",
+        certificate.holds and read >= 1 and isinstance(bound.value, int) and bound.value <= width,
+        {"bound": bound.to_dict(), "degree": read, "certificate": certificate.to_dict()},
+    )  # fmt: skip
+
+
+@cache
+def _plural_routing() -> tuple[RelationTarget, RoutingLayer]:
+    """The shipped tokens, and softmax heads that route the plural of each."""
+    target = token_example()
+    heads = routing_heads(target.embeddings, target.edges, key_dim=8)
+    return target, routing_layer(heads, target, "1/1000")
 
 
 def check_bottleneck() -> Finding:
