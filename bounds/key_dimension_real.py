@@ -13,9 +13,9 @@ from math import comb
 from typing import Literal
 
 import sympy
-from flint import arb
+from flint import arb, ctx
 
-from bounds.arithmetic import Ball, certified_ball, certify, exact_integer
+from bounds.arithmetic import Ball, certified_ball, certify, exact_integer, precision, to_arb
 from bounds.bound import Bound
 from bounds.errors import ArgumentError, HypothesisError
 from bounds.graph_families import Family, GraphFamily, graph_family, log_binomial_sum
@@ -34,8 +34,12 @@ _PATTERNS = {
     "sum": 4**_n * sympy.Sum(sympy.binomial(_F + 1, _l) * 2**_l, (_l, 0, _n)),
     "closed": (8 * sympy.E * (_F + 1) / _n) ** _n,
 }
+_ONE_HEAD = sympy.Sum(sympy.binomial(_F / _h, _l), (_l, 0, _d**2))
 STATEMENT = sympy.Le(_G, 2 * _PATTERNS["sum"])
-HEADS_STATEMENT = sympy.Le(_G, 2 * sympy.Sum(sympy.binomial(_F - 1, _l), (_l, 0, _h * _d**2)))
+HEADS_STATEMENT = sympy.And(
+    sympy.Le(_G, 2 * sympy.Sum(sympy.binomial(_F - 1, _l), (_l, 0, _h * _d**2))),
+    sympy.Le(_G, 2 * sympy.binomial(_ONE_HEAD + _h - 1, _h)),
+)
 
 _EXACT_UNKNOWNS = 2_000
 _LARGEST = 1 << 62
@@ -45,7 +49,8 @@ _LARGEST = 1 << 62
 class _Count:
     """Graphs realised: 2^signs times the sign patterns of F quadratics in n unknowns.
 
-    Or, if that is less, the regions of F hyperplanes in the ``entries`` of the forms W_Q W_K^T.
+    Or, if that is less, the regions of F hyperplanes in the ``entries`` of the forms W_Q W_K^T of
+    all heads, or the unions of one graph from each of ``heads`` heads (by max and threshold).
     """
 
     unknowns: int
@@ -53,6 +58,7 @@ class _Count:
     signs: int
     form: PatternForm
     entries: int | None = None
+    heads: int | None = None
 
     @property
     def hyperplanes(self) -> int:
@@ -63,17 +69,47 @@ class _Count:
         if self.entries is None:
             return patterns
         regions = log_binomial_sum(self.hyperplanes, min(self.entries, self.hyperplanes))
+        if self.heads is not None:
+            regions = regions.min(_log_unions(*self._one_head(), self.heads))
         return patterns.min(self.signs + regions / arb.const_log2())
 
     def exact(self) -> int:
         patterns = sign_pattern_bound(self.unknowns, self.polynomials) << self.signs
         if self.entries is None:
             return patterns
-        regions, term = 0, 1
-        for power in range(min(self.entries, self.hyperplanes) + 1):
-            regions += term
-            term = term * (self.hyperplanes - power) // (power + 1)
+        regions = _binomial_sum(self.hyperplanes, min(self.entries, self.hyperplanes))
+        if self.heads is not None:
+            graphs = _binomial_sum(*self._one_head())
+            regions = min(regions, comb(graphs + self.heads - 1, self.heads))
         return min(patterns, regions << self.signs)
+
+    def _one_head(self) -> tuple[int, int]:
+        """The pairs of one head, and its entries."""
+        assert self.heads is not None
+        assert self.entries is not None
+        pairs = self.polynomials // self.heads
+        return pairs, min(self.entries // self.heads, pairs)
+
+
+def _binomial_sum(top: int, last: int) -> int:
+    total, term = 0, 1
+    for power in range(last + 1):
+        total += term
+        term = term * (top - power) // (power + 1)
+    return total
+
+
+def _log_unions(pairs: int, entries: int, heads: int) -> arb:
+    r"""$\ln\binom{A+h-1}h$ with $A = \sum_{l\le n}\binom Fl$: multisets of h graphs out of A."""
+    log = log_binomial_sum(pairs, entries)
+    orders = to_arb(heads + 1).lgamma()
+    if log > (2 * heads.bit_length() + ctx.prec + 8) * arb.const_log2():
+        # A^h <= A (A + 1) ... (A + h - 1) <= (A exp(h / A))^h
+        return heads * log + arb(0).union(to_arb(heads) ** 2 * (-log).exp()) - orders
+    graphs = _binomial_sum(pairs, entries)  # so small that there are few terms
+    with precision(2 * ctx.prec + 8 * (graphs + heads).bit_length()):
+        rising = to_arb(graphs + heads).lgamma() - to_arb(graphs).lgamma()
+    return rising - orders
 
 
 def head_freedom(d_model: int, key_dim: int) -> int:
@@ -105,7 +141,8 @@ def realized_graphs_log2(
 ) -> Ball:
     r"""$\log_2$ of a bound for how many graphs layers of total key dimension $D_K$ can realise.
 
-    The arguments of :func:`key_dimension_real`; ``key_dim`` is $D_K \ge 1$.
+    The arguments of :func:`key_dimension_real`; ``key_dim`` is $D_K \ge 1$. The count as proved: it
+    may exceed the $m^2$ bits of all graphs (row argmax: $m\log_2m$).
     Source: [attention-bounds, C2].
     """
     width, heads = _width(items, d_model, biases, gauge), _heads(heads)
@@ -137,7 +174,8 @@ def key_dimension_real(
     scores and $n = \sum_kd_k(2d - d_k)$ free weights, $d = \min(d_{model}, m)$; the best split of
     $D_K$ over ``heads`` $h$ (at most so many; ``None``: any number) is taken. The threshold may
     depend on the graph. Nor are there more than $2\sum_{l\le hd^2}\binom{F-1}l$, however large the
-    $d_k$: the smaller count is taken. ``biases``: one more coordinate. ``readout``
+    $d_k$, nor than $2\binom{A+h-1}h$ with $A = \sum_{l\le d^2}\binom{m^2}l$ (unions of one
+    graph a head): the smallest count is taken. ``biases``: one more coordinate. ``readout``
     ``"row-argmax"`` (graphs of one successor each): $F = 2m\binom{hm}2$ comparisons and no factor
     2 in front (nor the $-1$). ``gauge=False``: the plain count of
     $2d_{model}D_K + 1$ unknowns; ``form="closed"``: $(8e(F+1)/n)^n$. Exact int; a
@@ -196,8 +234,10 @@ def least_heads(
 ) -> Bound:
     r"""The least number of heads, of any key dimension, that could realise every graph of a family.
 
-    $G \le 2\sum_{l\le hd^2}\binom{hm^2-1}l$ with $d = \min(d_{model}, m)$: the scores are linear in
-    the entries of the $W_QW_K^\top$. Real weights, readout by max and threshold. Exact int.
+    $G \le 2\sum_{l\le hd^2}\binom{hm^2-1}l$ and $G \le 2\binom{A+h-1}h$, $A =
+    \sum_{l\le d^2}\binom{m^2}l$, with $d = \min(d_{model}, m)$: the scores are linear in the entries of
+    the $W_QW_K^\top$, and a graph is the union of one a head. Real weights, readout by max and
+    threshold. Exact int.
     Source: [attention-bounds, C2].
 
     >>> least_heads(1024, 64).value, least_heads(1024, 8).value
@@ -252,8 +292,9 @@ def _statement(readout: str, gauge: bool, form: PatternForm) -> sympy.Basic:
     patterns = sympy.Le(_G, 2**signs * _PATTERNS[form])
     if not gauge or form == "closed":
         return patterns
-    regions = sympy.Sum(sympy.binomial(_F - signs, _l), (_l, 0, _h * _d**2))
-    return sympy.And(patterns, sympy.Le(_G, 2**signs * regions))
+    if signs:
+        return sympy.And(patterns, HEADS_STATEMENT)
+    return sympy.And(patterns, sympy.Le(_G, sympy.Sum(sympy.binomial(_F, _l), (_l, 0, _h * _d**2))))
 
 
 def _suffices(graphs: GraphFamily, count: _Count) -> bool:
@@ -289,7 +330,8 @@ def _count(
         unknowns = min(unknowns, polynomials + 1)
     signs = 1 if gauge and readout == "max-threshold" else 0
     entries = used * width**2 if gauge and form == "sum" else None
-    return _Count(unknowns, max(1, polynomials), signs, form, entries)
+    unions = used if signs and entries is not None else None
+    return _Count(unknowns, max(1, polynomials), signs, form, entries, unions)
 
 
 def _most(heads: int | None, width: int, gauge: bool) -> int | None:
