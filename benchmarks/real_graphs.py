@@ -4,23 +4,33 @@
 
 Each layer is verified on all pairs, rounded to the fewest bits at which it still is, and compared
 with C1, C2 and C3 at that precision, its margin and its norms. The routing rows add the null token
-and the certified leakage. `--table` takes other embeddings, (m, d), for a permutation of its rows.
-Takes a few minutes.
+and the certified leakage, the naming rows the readout of identities. `--table` takes other
+embeddings, (m, d), for a permutation of its rows. Takes a few minutes.
 """
 
 from __future__ import annotations
 
 import argparse
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from constructions import AttentionLayer, RelationTarget, relation_layer, relation_target
+from constructions import (
+    AttentionLayer,
+    RealizationError,
+    RelationTarget,
+    RoutingLayer,
+    dual_readout,
+    identity_layer,
+    relation_layer,
+    relation_target,
+)
 from constructions.rounding import round_weights
 from constructions.routing import routing_heads, routing_layer
-from verification import verify
+from verification import verify, verify_identities
 from verification.layer_size import layer_size
 from verification.leakage import leakage_report
 from verification.reading import read_embeddings, token_example
@@ -102,17 +112,43 @@ def size_columns(layer: AttentionLayer, target: RelationTarget, bits: int) -> st
     return " | ".join([*columns, found.efficiency.value_text()[:6]])
 
 
-def routing_row(name: str, target: RelationTarget, key_dim: int) -> str:
+def routing_row(name: str, target: RelationTarget, key_dim: int) -> tuple[str, RoutingLayer]:
     start = time.perf_counter()
     heads = routing_heads(target.embeddings, target.edges, key_dim=key_dim)
     routing = routing_layer(heads, target, "1/1000")
     seconds = time.perf_counter() - start
     report = leakage_report(routing, target)
-    return (
+    text = (
         f"| {name} | {heads.heads} | {routing.layer.key_dimension} | {routing.margin:.2g} | "
         f"{routing.layer.logit_scale:.4g} | {report.leakage[1]:.2g} | {report.routing_error:.2g} | "
         f"{seconds:.0f} s |"
     )
+    return text, routing
+
+
+def naming_rows(name: str, target: RelationTarget, routing: RoutingLayer) -> Iterator[str]:
+    """Each readout of the neighbours' identities, judged in every context."""
+    x = target.embeddings
+    readouts: dict[str, str | np.ndarray] = {
+        "tied": "tied",
+        "x / <x, x>": x / (x**2).sum(axis=1, keepdims=True),
+        "dual, of all items": dual_readout(x),
+        "dual": "dual",
+        "fitted": "fitted",
+    }
+    for shown, readout in readouts.items():
+        start = time.perf_counter()
+        try:
+            identity = identity_layer(routing, target, readout=readout)
+        except RealizationError:
+            yield f"| {name} | {shown} | no threshold | | | |"
+            continue
+        made = time.perf_counter()
+        found = verify_identities(identity, target)
+        share = "" if found.margin is None else f"{found.margin / identity.threshold:.2g}"
+        moved = found.details["outputs are off exact sums by at most"]
+        seconds = f"{made - start:.1f} + {time.perf_counter() - made:.1f} s"
+        yield f"| {name} | {shown} | {found.verdict} | {share} | {moved:.1e} | {seconds} |"
 
 
 def main() -> None:
@@ -139,8 +175,15 @@ def main() -> None:
     print("|---|---|---|---|---|---|---|---|")
     found = graphs(token_example())
     routed = [("plural", 8)] + ([] if options.quick else [("permutation", 16), ("inside", 4)])
+    made = {}
     for name, key_dim in routed:
-        print(routing_row(name, found[name], key_dim), flush=True)
+        text, made[name] = routing_row(name, found[name], key_dim)
+        print(text, flush=True)
+    print("\n| naming | readout | verdict | margin / theta | outputs move by ≤ | make + judge |")
+    print("|---|---|---|---|---|---|")
+    for name, routing in made.items():
+        for text in naming_rows(name, found[name], routing):
+            print(text, flush=True)
 
 
 if __name__ == "__main__":
