@@ -17,6 +17,8 @@ from bounds.graph_families import graph_family
 from bounds.key_dimension_best import key_dimension
 from bounds.key_dimension_margin import key_dimension_margin, key_dimension_packing
 from bounds.key_dimension_real import (
+    HEADS_STATEMENT,
+    _count,
     head_freedom,
     key_dimension_real,
     least_heads,
@@ -247,6 +249,25 @@ def test_unions_of_many_heads(items, d_model, heads):
         if heads > 30 * width**2:  # neither the trivial count nor the others are less
             least = min(unions, heads * items**2 + 1)
             assert is_near(ball, least, Fraction(1, 10**10))
+
+
+@pytest.mark.parametrize("heads", [1, 2, 5])
+@pytest.mark.parametrize(("items", "d_model"), [(2, 1), (5, 1), (5, 2), (12, 2)])
+def test_the_three_counts_in_integers_and_in_the_statement(items, d_model, heads):
+    """The unions are the least of the three at d_model = 1, two heads or more."""
+    count = _count(items, d_model, heads * d_model, heads, "max-threshold", True, "sum")
+    regions = sum(comb(heads * items**2 - 1, l) for l in range(heads * d_model**2 + 1))  # noqa: E741
+    patterns = _patterns(heads * d_model**2, heads * items**2)
+    unions = _unions(items, d_model, heads)
+    assert count.exact() == 2 * min(patterns, regions, unions, 2 ** (heads * items**2))
+    given_values = {"F": heads * items**2, "h": heads, "d": d_model, "G": 0}
+    sides = []
+    for part in HEADS_STATEMENT.args:
+        values = {s: given_values[s.name] for s in part.rhs.free_symbols}
+        sides.append(int(part.rhs.subs(values).replace(sympy.Sum, _term_by_term)))
+    assert sorted(sides) == sorted([2 * regions, 2 * unions])
+    if d_model == 1 and heads > 1:
+        assert count.exact() == 2 * unions
 
 
 def test_fewer_heads_never_need_less_and_are_at_least_the_free_bound():

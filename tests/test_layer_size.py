@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fractions import Fraction
-from math import log
+from math import comb, factorial, log
 
 import numpy as np
 import pytest
@@ -111,10 +111,17 @@ def test_norms_are_upper_bounds_and_packing_holds(
     check(found, layer, x)
     assert found.certificate.holds
     relations = target.relations
+    enough = heads >= found.least_heads.value
+    c2 = dict(found.family_bounds.candidates)["C2"]
+    assert c2.parameters["heads"] == (heads if enough else None)
+    stored = 2 * (width + biases) * layer.key_dimension * 64
+    capacity = found.family_bounds.best.parameters["family"]
+    graphs = factorial(items) if capacity == "permutation" else comb(items**2, relations)
+    assert float(found.efficiency.value) == pytest.approx(log(graphs) / log(2) / stored)
     by_hand = [s.value for _, s in found.family_bounds.candidates]
     again = key_dimension(
         items, width, "digraph", relations=relations, bits=64, threshold_bits=64, biases=biases,
-        heads=heads if heads >= found.least_heads.value else None,
+        heads=heads if enough else None,
         margin=Fraction(found.margin), weight_norm=Fraction(found.weight_norm),
         key_norm=Fraction(found.key_norm),
     )  # fmt: skip
