@@ -199,7 +199,7 @@ def key_dimension_real(
         raise HypothesisError(
             "C2 as a bound on the key dimension",
             "enough heads for the family",
-            f"{heads} heads of any size realise fewer graphs than there are",
+            f"with {_heads_text(heads)} of any size fewer graphs are realised than there are",
         )
     return Bound(
         quantity="key dimension",
@@ -211,7 +211,7 @@ def key_dimension_real(
         statement=_statement(readout, gauge, form),
         hypotheses=(
             "embeddings and head sizes fixed in advance, "
-            + ("any number of heads" if heads is None else f"at most {heads} heads")
+            + ("any number of heads" if heads is None else f"at most {_heads_text(heads)}")
             + ("" if readout == "row-argmax" else "; the threshold may depend on the graph"),
             "real weights of any precision; " + ("biases" if biases else "no biases"),
         ),
@@ -344,6 +344,10 @@ def _width(items: object, d_model: object, biases: bool, gauge: bool) -> int:
     width = exact_integer(d_model, "d_model", 1) + biases
     # embeddings of m items span at most m dimensions
     return min(width, exact_integer(items, "items", 1)) if gauge else width
+
+
+def _heads_text(heads: int | None) -> str:
+    return "1 head" if heads == 1 else f"{heads} heads"
 
 
 def _heads(heads: object) -> int | None:
