@@ -249,6 +249,8 @@ def _relabelings(m: int, edges: Iterable[tuple[int, int]] | None) -> GraphFamily
         raise ArgumentError("edges", None, "given for the family 'relabelings'")
     if m > _RELABELED_ITEMS:
         raise ArgumentError("items", m, f"at most {_RELABELED_ITEMS} for relabelings")
+    if not isinstance(edges, Iterable):
+        raise ArgumentError("edges", edges, "pairs (source, target)")
     pairs: set[tuple[int, int]] = set()
     for edge in edges:
         try:

@@ -192,7 +192,7 @@ def random_readout_degree(
 def _largest(holds: Callable[[int], bool], limit: int) -> int:
     """The largest D <= limit for which a falling property certainly holds, or 0."""
     low, high = 0, limit + 1
-    with precision(128):
+    with precision(128 + 4 * limit.bit_length()):  # 1 - t^2 at t near 1/(2 D)
         while high - low > 1:
             middle = (low + high) // 2
             low, high = (middle, high) if holds(middle) else (low, middle)

@@ -13,7 +13,14 @@ from fractions import Fraction
 import sympy
 from flint import arb
 
-from bounds.arithmetic import certify, exact_integer, exact_rational, precision, to_arb
+from bounds.arithmetic import (
+    certify,
+    exact_integer,
+    exact_rational,
+    precision,
+    rational_text,
+    to_arb,
+)
 from bounds.bound import Bound, Parameter
 from bounds.errors import ArgumentError, HypothesisError
 from bounds.graph_families import Family, GraphFamily, graph_family
@@ -60,6 +67,7 @@ def key_dimension_margin(
     """
     graphs = graph_family(items, family, relations, degree=degree, edges=edges)
     gamma, norm = _positive(margin, "margin"), _positive(weight_norm, "weight_norm")
+    shown, longest = rational_text(gamma), rational_text(norm)
     if not isinstance(biases, bool):
         raise ArgumentError("biases", biases, "True or False")
     counted = _one_edge_count(graphs)
@@ -70,13 +78,13 @@ def key_dimension_margin(
     return _bound(
         graphs,
         value,
-        f"with margin {gamma} and weights of norm at most {norm}, d_model = {d_model},",
+        f"with margin {shown} and weights of norm at most {longest}, d_model = {d_model},",
         STATEMENT,
         (
             "unit embeddings fixed in advance; head sizes fixed in advance",
-            f"Frobenius norms of W_Q and W_K of each head at most {norm}"
+            f"Frobenius norms of W_Q and W_K of each head at most {longest}"
             + (", biases included" if biases else "; no biases"),
-            f"relations score at least tau + {gamma}, other pairs at most tau - {gamma}",
+            f"relations score at least tau + {shown}, other pairs at most tau - {shown}",
         ),
         {"d_model": int(d_model), "margin": gamma, "weight_norm": norm, "biases": int(biases)},
     )
@@ -105,17 +113,18 @@ def key_dimension_packing(
     """
     graphs = graph_family(items, family, relations, degree=degree, edges=edges)
     gamma, norm = _positive(margin, "margin"), _positive(key_norm, "key_norm")
+    shown, longest = rational_text(gamma), rational_text(norm)
     _check_margin(graphs, gamma, norm**2)
     base, columns = 1 + norm**2 / gamma, graphs.columns
     value = least_integer(lambda key_dim: _power_reaches(base, key_dim, columns), None)
     return _bound(
         graphs,
         (value or 0) if columns > 1 else 0,
-        f"with margin {gamma} and queries and keys of norm at most {norm}",
+        f"with margin {shown} and queries and keys of norm at most {longest}",
         PACKING_STATEMENT,
         (
-            f"norms of queries and keys of each head at most {norm}",
-            f"relations score at least tau + {gamma}, other pairs at most tau - {gamma}",
+            f"norms of queries and keys of each head at most {longest}",
+            f"relations score at least tau + {shown}, other pairs at most tau - {shown}",
         ),
         {"margin": gamma, "key_norm": norm, "columns": columns},
         embeddings_free=True,
@@ -162,8 +171,8 @@ def _check_margin(graphs: GraphFamily, gamma: Fraction, largest: Fraction) -> No
     if gamma > largest and mixed:
         raise HypothesisError(
             "C3",
-            f"a margin of at most {largest}, the largest size of a score",
-            f"margin = {gamma}",
+            f"a margin of at most {rational_text(largest)}, the largest size of a score",
+            f"margin = {rational_text(gamma)}",
         )
 
 

@@ -42,7 +42,7 @@ HEADS_STATEMENT = sympy.And(
 )
 
 _EXACT_UNKNOWNS = 2_000
-_LARGEST = 1 << 62
+_LARGEST_BITS = 2048
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,12 +101,14 @@ def _binomial_sum(top: int, last: int) -> int:
 
 def _log_unions(pairs: int, entries: int, heads: int) -> arb:
     r"""$\ln\binom{A+h-1}h$ with $A = \sum_{l\le n}\binom Fl$: multisets of h graphs out of A."""
-    log = log_binomial_sum(pairs, entries)
     orders = to_arb(heads + 1).lgamma()
-    if log > (2 * heads.bit_length() + ctx.prec + 8) * arb.const_log2():
+    # A >= 2^n, and A >= (F / n)^n
+    bits = entries * max(1, (pairs // max(1, entries)).bit_length() - 1)
+    if bits > 2 * heads.bit_length() + ctx.prec + 8:
         # A^h <= A (A + 1) ... (A + h - 1) <= (A exp(h / A))^h
-        return heads * log + arb(0).union(to_arb(heads) ** 2 * (-log).exp()) - orders
-    graphs = _binomial_sum(pairs, entries)  # so small that there are few terms
+        more = arb(0).union(arb(2) ** (2 * heads.bit_length() - bits))
+        return heads * log_binomial_sum(pairs, entries) + more - orders
+    graphs = _binomial_sum(pairs, entries)  # there are few terms
     with precision(2 * ctx.prec + 8 * (graphs + heads).bit_length()):
         rising = to_arb(graphs + heads).lgamma() - to_arb(graphs).lgamma()
     return rising - orders
@@ -196,9 +198,13 @@ def key_dimension_real(
 
     value = 0 if graphs.is_single else least_integer(suffices, _most(heads, width, gauge))
     if value is None:
+        needed = "enough heads for the family"
+        if readout == "max-threshold":
+            least = least_heads(items, d_model, family=graphs, biases=biases)
+            needed += f", at least {least.value_text()}"
         raise HypothesisError(
             "C2 as a bound on the key dimension",
-            "enough heads for the family",
+            needed,
             f"with {_heads_text(heads)} of any size fewer graphs are realised than there are",
         )
     return Bound(
@@ -278,8 +284,12 @@ def least_integer(suffices: Callable[[int], bool], most: int | None) -> int | No
         if most is not None and high >= most:
             return None
         high *= 2
-        if high > _LARGEST:
-            raise ArgumentError("items", f"a bound above {_LARGEST}", "smaller")
+        if high.bit_length() > _LARGEST_BITS:
+            raise HypothesisError(
+                "the search for the least integer",
+                f"one of at most {_LARGEST_BITS} bits",
+                "it is larger for so many items",
+            )
     low = high // 2
     while high - low > 1:
         middle = (low + high) // 2

@@ -15,7 +15,13 @@ import numpy as np
 
 from bounds.arithmetic import exact_integer
 from bounds.errors import ArgumentError
-from constructions.codes import SignArray, SignCodes, certified_codes, fraction_below_one
+from constructions.codes import (
+    MOST_CODES,
+    SignArray,
+    SignCodes,
+    certified_codes,
+    fraction_below_one,
+)
 
 
 def reed_solomon_codes(items: int, coherence: object) -> SignCodes:
@@ -26,7 +32,7 @@ def reed_solomon_codes(items: int, coherence: object) -> SignCodes:
     q(K-1)$: coherence at most $(K-1)/q$. The least q for which that is at most ``coherence``. Needs
     the extra ``codes`` (galois). Source: [attention-bounds, C4].
     """
-    items = exact_integer(items, "items", 2)
+    items = exact_integer(items, "items", 2, MOST_CODES)
     t = fraction_below_one(coherence, "coherence")
     q = 2
     while (degree := _digits(items, q)) - 1 > t * q:
@@ -57,7 +63,7 @@ def dual_bch_codes(items: int, coherence: object) -> SignCodes:
     at most $(B - 1)/k$. The least r for which that is at most ``coherence``. Needs the extra
     ``codes`` (galois). Source: [attention-bounds, C4].
     """
-    items = exact_integer(items, "items", 2)
+    items = exact_integer(items, "items", 2, MOST_CODES)
     t = fraction_below_one(coherence, "coherence")
     for r in range(2, 17):
         s = _digits(items, 1 << r)
@@ -95,7 +101,7 @@ def kerdock_codes(items: int, coherence: object, *, negatives: bool = False) -> 
     is at most ``coherence``. Needs the extra ``codes`` (galois).
     Source: [attention-bounds, C4], after [Kerdock1972].
     """
-    items = exact_integer(items, "items", 2)
+    items = exact_integer(items, "items", 2, 1 << (28 if negatives else 27))
     t = fraction_below_one(coherence, "coherence")
     for r in range(2, 15, 2):
         k = 1 << r

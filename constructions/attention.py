@@ -88,10 +88,12 @@ class AttentionLayer:
         _check_shapes(arrays)
         if kind not in ("hard", "soft"):
             raise ArgumentError("kind", kind, "'hard' or 'soft'")
-        scale = _number(logit_scale, "logit_scale", "finite and positive")
+        scale = checked_float(logit_scale, "logit_scale", "finite and positive")
         if scale <= 0:
             raise ArgumentError("logit_scale", logit_scale, "finite and positive")
-        tau = None if threshold is None else _number(threshold, "threshold", "finite, or None")
+        tau = (
+            None if threshold is None else checked_float(threshold, "threshold", "finite, or None")
+        )
         if not isinstance(method, str):
             raise ArgumentError("method", method, "a text")
         for name, value in arrays.items():
@@ -245,7 +247,8 @@ def checked_array(value: ArrayLike, name: str, dimensions: int | None) -> FloatA
     return result
 
 
-def _number(value: object, name: str, allowed: str) -> float:
+def checked_float(value: object, name: str, allowed: str = "a number within float64") -> float:
+    """A rational number as the nearest float64."""
     try:
         return float(exact_rational(value, name))
     except (ArgumentError, OverflowError):

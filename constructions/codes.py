@@ -26,6 +26,9 @@ from constructions.relations import relation_target
 
 SignArray = NDArray[np.int8]
 
+MOST_CODES = 1 << 28
+"""Codes that are made at once: they are written out, and compared pair by pair."""
+
 _LONGEST_SCAN = 4096
 _EXACT_LENGTH = 1 << 53  # inner products of shorter sign codes are exact in float64,
 _EXACT_LENGTH_SINGLE = 1 << 24  # and of codes up to this length in float32
@@ -135,7 +138,7 @@ def sign_code_length_bound(items: int, coherence: object, delta: object) -> int:
 
 def random_sign_codes(items: int, length: int, seed: int = 0) -> SignCodes:
     """m uniform random sign codes of length k; their coherence is certified after the draw."""
-    items, length = exact_integer(items, "items", 2), exact_integer(length, "length", 1)
+    items, length = exact_integer(items, "items", 2, MOST_CODES), exact_integer(length, "length", 1)
     rng = np.random.default_rng(exact_integer(seed, "seed", 0))
     signs = 2 * rng.integers(0, 2, size=(items, length), dtype=np.int8) - 1
     return certified_codes(signs, family="random signs")
@@ -149,7 +152,7 @@ def counting_codes(items: int) -> SignCodes:
     >>> counting_codes(1000).length, counting_codes(1000).margin
     (10, Fraction(1, 5))
     """
-    items = exact_integer(items, "items", 2)
+    items = exact_integer(items, "items", 2, MOST_CODES)
     k = (items - 1).bit_length()
     bits = (np.arange(items)[:, None] >> np.arange(k)) & 1
     return certified_codes(1 - 2 * bits, guaranteed=1 - Fraction(2, k), family="counting")
@@ -160,7 +163,7 @@ def circle_codes(items: int) -> FloatArray:
 
     Source: [attention-bounds, C4].
     """
-    items = exact_integer(items, "items", 2)
+    items = exact_integer(items, "items", 2, MOST_CODES)
     angles = 2 * np.pi * np.arange(items) / items
     return np.stack([np.cos(angles), np.sin(angles)], axis=1)
 

@@ -88,6 +88,8 @@ def _sides(edges: ArrayLike) -> tuple[IntArray, IntArray, int]:
 def _equitable(left: IntArray, right: IntArray, degree: int, colors: int) -> IntArray:
     """:func:`equitable_coloring` of numbered sides; the larger classes come first."""
     count = len(left)
+    if colors >= count:  # a colour of its own for each
+        return np.arange(count)
     if degree == 1:  # one matching, and so is every part of it
         whole, more = divmod(count, colors)
         return np.repeat(np.arange(colors), whole + (np.arange(colors) < more))

@@ -15,9 +15,14 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.optimize import minimize
 
-from bounds.arithmetic import exact_rational
 from bounds.errors import ArgumentError
-from constructions.attention import AttentionLayer, BoolArray, FloatArray, checked_array
+from constructions.attention import (
+    AttentionLayer,
+    BoolArray,
+    FloatArray,
+    checked_array,
+    checked_float,
+)
 from constructions.errors import RealizationError
 from constructions.neighbor_sums import NeighborSums, decoding_range
 from constructions.relations import IntArray, RelationTarget
@@ -207,7 +212,7 @@ def _with_threshold(
         return vectors / np.where(np.isinf(low), 1.0, low + high)[:, None], 0.5
     theta = float((low.min() + high.max()) / 2)
     if threshold is not None:
-        theta = float(exact_rational(threshold, "threshold"))
+        theta = checked_float(threshold, "threshold")
     _require_gap(target, low, high, int(low.argmin()), int(high.argmax()), theta)
     return vectors, theta
 
@@ -246,5 +251,9 @@ def _require_gap(
         f"the readout does not tell neighbors from other items{where}: the output for "
         f"{target.name(one)} is as low as {least:.4g} in rows where it is a neighbor, and the one "
         f"for {target.name(other)} as high as {largest:.4g} in rows where it is none; try "
-        "readout='fitted', or embeddings of more dimensions"
+        + (
+            "a threshold between the two"
+            if least > largest
+            else "readout='fitted', or embeddings of more dimensions"
+        )
     )

@@ -16,10 +16,10 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import ArrayLike
 
-from bounds.arithmetic import Ball, exact_integer, exact_rational
+from bounds.arithmetic import Ball, exact_integer
 from bounds.errors import ArgumentError
 from bounds.softmax_leakage import Null, balanced_null_shift, leakage_scale
-from constructions.attention import AttentionLayer, FloatArray, checked_array
+from constructions.attention import AttentionLayer, FloatArray, checked_array, checked_float
 from constructions.compact import fit_compact
 from constructions.errors import RealizationError
 from constructions.recognition import recognition_report
@@ -102,9 +102,10 @@ def routing_heads(
                     target.embeddings, pairs, key_dim=key_dim, heads=1, bias=bias, seed=seed
                 )
             )
-        except RealizationError:
+        except RealizationError as failure:
             if len(part) == 1:
-                raise
+                i, j = (target.name(int(item)) for item in target.edges[part[0]])
+                raise RealizationError(f"the relation ({i}, {j}) alone: {failure}") from None
             todo[:0] = [part[: len(part) // 2], part[len(part) // 2 :]]
     biases = [(fit.b_q, fit.b_k) for fit in fits]
     return AttentionLayer(
@@ -143,7 +144,7 @@ def routing_layer(
     if layer.threshold is None or layer.w_v:
         raise ArgumentError("layer", layer.method, "one that recognises pairs and routes no values")
     items = target.items if context is None else exact_integer(context, "context", 1, target.items)
-    weight = float(exact_rational(share, "share"))
+    weight = checked_float(share, "share")
     edge_heads, margin = _certified_heads(layer, target)
     tau = layer.threshold
     bound = leakage_scale(items, margin, error, null=null)

@@ -270,3 +270,11 @@ def test_what_cannot_be_is_refused() -> None:
         sign_code_length(10, "1/2", 1)
     with pytest.raises(ArgumentError, match="codes"):
         coded_layer(np.eye(3), [[0, 1]], counting_codes(4))
+
+
+def test_more_codes_than_can_be_written_out() -> None:
+    for make in (dual_bch_codes, kerdock_codes, reed_solomon_codes):
+        with pytest.raises(ArgumentError, match="items = "):
+            make(10**30, "1/2")
+    with pytest.raises(ArgumentError, match="items = "):
+        counting_codes(10**30)

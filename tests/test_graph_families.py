@@ -240,3 +240,8 @@ def test_arguments_that_do_not_belong_are_refused():
     assert set(FAMILY_SIZE) == {
         "permutation", "functional", "digraph", "regular", "out-regular", "out-degree", "relabelings"
     }  # fmt: skip
+
+
+def test_edges_that_are_no_pairs() -> None:
+    with pytest.raises(ArgumentError, match="edges = 7"):
+        graph_family(5, "relabelings", edges=7)  # type: ignore[arg-type]

@@ -451,3 +451,24 @@ def test_the_best_for_every_family():
 def test_bad_arguments_are_named(options, name):
     with pytest.raises(ArgumentError, match=f"{name} = "):
         key_dimension(16, 4, **options)
+
+
+@pytest.mark.parametrize("items", [10**20, 10**21, 10**100])
+def test_heads_for_more_items_than_floats_can_count(items):
+    """Between h log2 A + 1 - log2 h! and the same with (1 + h/A): unions decide, A far above h^2."""
+    heads = least_heads(items, 64).value
+    with mpmath.workdps(400):
+        f, n = mpmath.mpf(items) ** 2, 64**2
+        one = mpmath.loggamma(f + 1) - mpmath.loggamma(n + 1) - mpmath.loggamma(f - n + 1)
+        one += mpmath.log1p(n / (f - n + 1))  # the terms below the last two are smaller still
+        for h, enough in ((heads - 1, False), (heads, True)):
+            have = h * one - mpmath.loggamma(h + 1) + mpmath.log(2)
+            assert (have >= mpmath.loggamma(items + 1)) == enough
+
+
+def test_too_few_heads_are_told_how_many_it_takes():
+    needed = least_heads(5, 2, family="digraph", relations=5).value
+    with pytest.raises(HypothesisError, match=f"at least {needed}, but with 1 head of any size"):
+        key_dimension_real(5, 2, family="digraph", relations=5, heads=1)
+    with pytest.raises(HypothesisError, match="for the family, but with 1 head of any size"):
+        key_dimension_real(1024, 8, heads=1, readout="row-argmax")

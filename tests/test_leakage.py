@@ -17,7 +17,12 @@ from bounds.softmax_leakage import balanced_null_shift, leakage_scale, softmax_l
 from constructions import AttentionLayer, relation_target
 from constructions.routing import RoutingLayer
 from verification.exponential import exp_lower, exp_upper
-from verification.leakage import attention_off_sum, leakage_report, verify_leakage
+from verification.leakage import (
+    attention_off_sum,
+    checked_contexts,
+    leakage_report,
+    verify_leakage,
+)
 
 mp = mpmath.mp.clone()
 mp.dps = 60
@@ -356,3 +361,9 @@ def test_wrong_routings() -> None:
     hard = AttentionLayer(w_q=[np.eye(3)], w_k=[np.eye(3)])
     with pytest.raises(ArgumentError, match="soft"):
         leakage_report(RoutingLayer(hard, np.array([0]), 1.0, 1.0), target)
+
+
+@pytest.mark.parametrize("contexts", [7, [], "", np.empty((0, 2), dtype=int)])
+def test_contexts_that_are_none_at_all(contexts: Any) -> None:
+    with pytest.raises(ArgumentError, match="contexts = "):
+        checked_contexts(contexts, relation_target(np.eye(3), [[0, 1]]))

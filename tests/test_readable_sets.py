@@ -7,6 +7,7 @@ from fractions import Fraction
 from math import comb, cos, pi, sin
 from typing import Any
 
+import mpmath
 import numpy as np
 import pytest
 from hypothesis import given
@@ -270,3 +271,19 @@ def test_random_embeddings_read_what_is_promised() -> None:
 def test_wrong_arguments(call: Any) -> None:
     with pytest.raises(ArgumentError):
         call()
+
+
+def test_degrees_for_more_dimensions_than_floats_can_count() -> None:
+    m, d = 10**300, 10**200
+    degree = random_readout_degree(m, d, "1/100").value
+    with mpmath.workdps(1000):
+        for n, holds in ((degree, True), (degree + 1, False)):
+            t = 1 / (2 * mpmath.mpf(n) - 1)
+            pairs = mpmath.log(mpmath.mpf(m) * (m - 1) / 2 * 100)
+            assert (pairs + mpmath.log1p(-t * t) * (d - 1) / 2 <= 0) == holds
+
+
+def test_numbers_beyond_float64_are_refused_by_name() -> None:
+    for arguments, name in (((10**400,), "threshold"), ((0.5, 10**400), "deviation")):
+        with pytest.raises(ArgumentError, match=f"{name} = "):
+            readable_degree(np.eye(3), np.eye(3), *arguments)

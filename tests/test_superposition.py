@@ -289,3 +289,9 @@ def test_dependent_sources_and_wrong_arguments_are_named() -> None:
         superposed_layer(x, [[0, 2]], block=3)
     with pytest.raises(ArgumentError, match="edges"):
         edge_coloring(np.zeros((0, 2), dtype=int))
+
+
+@pytest.mark.parametrize("colors", [3, 10**7, 10**30])
+def test_as_many_colors_as_relations(colors: int) -> None:
+    found = equitable_coloring([[0, 1], [0, 2], [0, 3]], colors)
+    assert sorted(found.tolist()) == [0, 1, 2]

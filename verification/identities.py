@@ -21,7 +21,7 @@ from constructions.attention import FloatArray
 from constructions.identity_readout import IdentityLayer
 from constructions.relations import IntArray, RelationTarget
 from verification.certificate import Certificate, Verdict, layer_digest
-from verification.leakage import checked_context
+from verification.leakage import checked_contexts
 from verification.readout_outputs import OutputErrors, check_identity_layer, exact_output
 
 _EXACT_LIMIT = 64
@@ -75,12 +75,12 @@ def verify_identities(
     """
     check_identity_layer(identity, target)
     if not np.isfinite(identity.threshold):
-        raise ArgumentError("threshold", identity.threshold, "finite")
-    if contexts is not None and not len(contexts):
-        raise ArgumentError("contexts", contexts, "at least one context, or None for all")
-    chosen: list[IntArray | None] = [None]
-    if contexts is not None:
-        chosen = [checked_context(c, k, target) for k, c in enumerate(contexts)]
+        raise ArgumentError(
+            "threshold",
+            identity.threshold,
+            "finite (for the largest output: verify_single_identities)",
+        )
+    chosen = checked_contexts(contexts, target)
     outcomes: list[_Outcome] = []
     found, undecided = None, 0
     for items in chosen:

@@ -122,7 +122,9 @@ def layer_size(
     weights = (*layer.w_q, *layer.w_k, *layer.b_q, *layer.b_k)
     values = len(np.unique(np.concatenate([array.ravel() for array in weights])))
     if values > 1 << min(bits, 64):
-        raise ArgumentError("bits", bits, f"enough for weights of {values} different values")
+        raise ArgumentError(
+            "bits", bits, f"at least {(values - 1).bit_length()}, for {values} different values"
+        )
     m, graphs = target.items, _family(target, family, degree)
     biases = bool(layer.b_q or layer.b_k)
     enough = least_heads(m, layer.d_model, family=graphs, biases=biases)

@@ -67,13 +67,7 @@ def leakage_report(
     """
     _check(routing, target)
     tokens = routing.tokens(target.embeddings)
-    chosen = (
-        [None]
-        if contexts is None
-        else [checked_context(c, k, target) for k, c in enumerate(contexts)]
-    )
-    if not chosen:
-        raise ArgumentError("contexts", contexts, "at least one context, or None for all")
+    chosen = checked_contexts(contexts, target)
     share = _share(routing)
     sizes = row_norms(np.abs(target.embeddings)) * (1 + (tokens.shape[1] + 8) * 2.0**-52)
     worst: tuple[float, float, int, int, int | None] = (0.0, -1.0, 0, 0, None)
@@ -246,8 +240,18 @@ def _neighbours(
     return found[items]
 
 
-def checked_context(value: ArrayLike, number: int, target: RelationTarget) -> IntArray:
-    """The context as distinct items, or an ``ArgumentError`` for ``contexts[number]``."""
+def checked_contexts(
+    contexts: Sequence[ArrayLike] | None, target: RelationTarget
+) -> list[IntArray | None]:
+    """Each context as distinct items; one ``None`` for all contexts; or an ``ArgumentError``."""
+    if contexts is None:
+        return [None]
+    if not isinstance(contexts, Sequence | np.ndarray) or not len(contexts):
+        raise ArgumentError("contexts", contexts, "at least one context, or None for all")
+    return [_context(value, number, target) for number, value in enumerate(contexts)]
+
+
+def _context(value: ArrayLike, number: int, target: RelationTarget) -> IntArray:
     items = np.asarray(value)
     fits = items.ndim == 1 and items.size > 0 and items.dtype.kind in "iu"
     if not fits or items.min() < 0 or items.max() >= target.items:

@@ -5,9 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike
 
-from bounds.arithmetic import exact_rational
 from bounds.errors import ArgumentError
-from constructions.attention import checked_array
+from constructions.attention import checked_array, checked_float
 from verification.readout_outputs import (
     COLUMNS,
     cross_products,
@@ -33,8 +32,8 @@ def readable_degree(
     x, vectors = checked_array(embeddings, "embeddings", 2), checked_array(readout, "readout", 2)
     if vectors.shape != x.shape or 0 in x.shape:
         raise ArgumentError("readout", vectors.shape, f"of shape {x.shape}, not empty")
-    theta = float(exact_rational(threshold, "threshold"))
-    off = float(exact_rational(deviation, "deviation")) * (1 + 2.0**-52)
+    theta = checked_float(threshold, "threshold")
+    off = checked_float(deviation, "deviation") * (1 + 2.0**-52)
     if off < 0:
         raise ArgumentError("deviation", deviation, "at least 0")
     m, d = x.shape

@@ -12,7 +12,7 @@ from constructions.attention import BoolArray, FloatArray
 from constructions.identity_readout import IdentityLayer
 from constructions.relations import IntArray, RelationTarget
 from verification.certificate import Certificate, Verdict, layer_digest
-from verification.leakage import checked_context
+from verification.leakage import checked_contexts
 from verification.readout_outputs import OutputErrors, check_identity_layer, exact_output
 
 _EXACT_LIMIT = 64
@@ -34,11 +34,7 @@ def verify_single_identities(
     when no row is asked. Source: [attention-bounds, C6].
     """
     check_identity_layer(identity, target)
-    if contexts is not None and not len(contexts):
-        raise ArgumentError("contexts", contexts, "at least one context, or None for all")
-    chosen: list[IntArray | None] = [None]
-    if contexts is not None:
-        chosen = [checked_context(c, k, target) for k, c in enumerate(contexts)]
+    chosen = checked_contexts(contexts, target)
     margin, rounding, checked, undecided = np.inf, 0.0, 0, 0
     found: dict[str, object] | None = None
     for items in chosen:
