@@ -17,7 +17,15 @@ from typing import Literal
 import sympy
 from flint import arb, ctx, fmpz
 
-from bounds.arithmetic import Ball, certified_ball, exact_integer, precision, to_arb
+from bounds.arithmetic import (
+    PRECISION_LIMIT,
+    Ball,
+    certified_ball,
+    certify,
+    exact_integer,
+    precision,
+    to_arb,
+)
 from bounds.automorphisms import automorphism_parts
 from bounds.bound import count_text
 from bounds.errors import ArgumentError
@@ -120,6 +128,16 @@ class GraphFamily:
         """$\\log_2$ of :meth:`size`, at the precision in force."""
         return self._log() / arb.const_log2()
 
+    def log2_near(self) -> arb:
+        """$\\log_2$ of :meth:`size` to within 1: how long an integer it is."""
+
+        def attempt(_: int) -> arb | None:
+            value = self.log2_arb()
+            return value if value.is_finite() and value.rad() < 1 else None
+
+        limit = max(PRECISION_LIMIT, 8 * self.items.bit_length())
+        return certify(attempt, "log2 of the family", limit=limit)
+
     def _log(self) -> arb:
         m, d = to_arb(self.items), self.degree or 0
         if self.is_single:
@@ -129,18 +147,18 @@ class GraphFamily:
         if self.name == "functional":
             return m * m.log()
         if self.name == "digraph":
-            return _log_binomial(self.items**2, self.relations or 0)
+            return log_binomial(self.items**2, self.relations or 0)
         if self.name == "relabelings":
             return self._log_relabelings()
         if self.name == "out-regular":
-            return m * _log_binomial(self.items, d)
+            return m * log_binomial(self.items, d)
         if self.name == "out-degree":
             return m * log_binomial_sum(self.items, d)
         if d in (1, self.items - 1):
             return (m + 1).lgamma()
         if self.exact:
             return to_arb(_regular_count(self.items, d)).log()
-        return (2 * m - 1) * _log_binomial(self.items, d) + (m - 1) * _log_spread(self.items, d)
+        return (2 * m - 1) * log_binomial(self.items, d) + (m - 1) * _log_spread(self.items, d)
 
     def _log_relabelings(self) -> arb:
         others = to_arb(self.automorphisms or 1).log()
@@ -263,18 +281,21 @@ def _relabelings(m: int, edges: Iterable[tuple[int, int]] | None) -> GraphFamily
             target = exact_integer(target, "edges", 0, m - 1)
         pairs.add((source, target))
     isolated, count, exact = automorphism_parts(m, pairs)
-    columns = max(
-        distinct_neighborhoods(m, pairs), distinct_neighborhoods(m, {(j, i) for i, j in pairs})
-    )
     return GraphFamily(
         "relabelings",
         m,
         relations=len(pairs),
         automorphisms=count,
         isolated=isolated,
-        columns=columns,
+        columns=most_neighborhoods(m, pairs),
         exact=exact,
     )
+
+
+def most_neighborhoods(m: int, pairs: set[tuple[int, int]]) -> int:
+    """The number of distinct in-neighbourhoods or of out-neighbourhoods, whichever is larger."""
+    turned = {(target, source) for source, target in pairs}
+    return max(distinct_neighborhoods(m, pairs), distinct_neighborhoods(m, turned))
 
 
 def distinct_neighborhoods(m: int, pairs: set[tuple[int, int]]) -> int:
@@ -347,7 +368,8 @@ def _log_spread(m: int, d: int) -> arb:
     return part * part.log() + rest * rest.log() - whole * whole.log()
 
 
-def _log_binomial(top: int, bottom: int) -> arb:
+def log_binomial(top: int, bottom: int) -> arb:
+    r"""$\ln\binom nk$ at the precision in force."""
     n, k = to_arb(top), to_arb(bottom)
     return (n + 1).lgamma() - (k + 1).lgamma() - (n - k + 1).lgamma()
 
@@ -360,7 +382,7 @@ def log_binomial_sum(m: int, d: int) -> arb:
     if top < d:
         rest = (log_binomial_sum(m, m - d - 1) - to_arb(m) * arb.const_log2()).exp()
         return to_arb(m) * arb.const_log2() + (1 - rest).log()
-    return _log_binomial(m, d) + _falling_sum(m, d).log()
+    return log_binomial(m, d) + _falling_sum(m, d).log()
 
 
 def _falling_sum(m: int, d: int) -> arb:

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import sympy
-from flint import arb
 
 from bounds.arithmetic import Ball, certain_ceiling, certified_ball, certify, exact_integer, to_arb
 from bounds.bound import Bound, Parameter
@@ -160,7 +159,7 @@ def _least_key_dimension(graphs: GraphFamily, unit: int, spare: int) -> int:
     limit = max(1 << 14, 8 * graphs.items.bit_length())
     whole = graphs.log2_integer()
     if whole is None:
-        near = certify(lambda _: _settled(graphs.log2_arb()), "log2 of the family", limit=limit)
+        near = graphs.log2_near()
         if near.upper() < _EXACT_BITS:
             whole = (graphs.size() - 1).bit_length()  # ceil(log2 G)
     if whole is not None:
@@ -170,7 +169,3 @@ def _least_key_dimension(graphs: GraphFamily, unit: int, spare: int) -> int:
         return certain_ceiling((graphs.log2_arb() - spare) / unit)
 
     return max(0, certify(attempt, "the least key dimension", limit=limit))
-
-
-def _settled(value: arb) -> arb | None:
-    return value if value.is_finite() and value.rad() < 1 else None

@@ -178,7 +178,7 @@ def _check_margin(graphs: GraphFamily, gamma: Fraction, largest: Fraction) -> No
 
 def _least(graphs: GraphFamily, base: Fraction, unit: int) -> int:
     """The least D >= 1 with base^(unit D) >= G."""
-    near = certify(lambda _: _settled(graphs.log2_arb()), "log2 of the family")
+    near = graphs.log2_near()
     if near < _EXACT_BITS:
         size = graphs.size()
         found = least_integer(lambda key_dim: _power_reaches(base, unit * key_dim, size), None)
@@ -211,10 +211,6 @@ def _decided(difference: Callable[[], arb]) -> bool:
 
 def _log2(value: Fraction) -> arb:
     return to_arb(value).log() / arb.const_log2()
-
-
-def _settled(value: arb) -> arb | None:
-    return value if value.is_finite() and value.rad() < 1 else None
 
 
 def _positive(value: object, name: str) -> Fraction:

@@ -313,14 +313,10 @@ def _suffices(graphs: GraphFamily, count: _Count) -> bool:
         return True if have > need else False if have < need else None
 
     if count.form == "sum" and max(count.unknowns, count.entries or 0) <= _EXACT_UNKNOWNS:
-        near = certify(lambda _: _settled(graphs.log2_arb()), "log2 of the family")
+        near = graphs.log2_near()
         if near < 1 << 14:
             return graphs.size() <= count.exact()
     return certify(attempt, "the least key dimension", limit=1 << 16)
-
-
-def _settled(value: arb) -> arb | None:
-    return value if value.is_finite() and value.rad() < 1 else None
 
 
 def _count(

@@ -19,6 +19,7 @@ from flint import arb, ctx
 
 from bounds.arithmetic import Ball, certified_ball, exact_integer, to_arb
 from bounds.errors import ArgumentError, HypothesisError
+from bounds.graph_families import log_binomial
 
 PatternForm = Literal["sum", "closed"]
 
@@ -79,7 +80,7 @@ def pattern_log2_arb(n: int, count: int, base: int, form: PatternForm) -> arb:
         return to_arb(n) * ratio.log() / arb.const_log2()
     if 2 * n >= count:
         return to_arb(count)
-    log = _log_binomial(count + 1, n) + _top_terms(n, count).log()
+    log = log_binomial(count + 1, n) + _top_terms(n, count).log()
     log2 = n + log / arb.const_log2() + to_arb(n) * (to_arb(base).log() / arb.const_log2())
     return log2.min(to_arb(count))
 
@@ -94,11 +95,6 @@ def _top_terms(n: int, count: int) -> arb:
         if term < arb(2) ** -ctx.prec * total:
             return total.union(total + term)  # what is left: at most term * ratio / (1 - ratio)
     return total
-
-
-def _log_binomial(top: int, bottom: int) -> arb:
-    n, k = to_arb(top), to_arb(bottom)
-    return (n + 1).lgamma() - (k + 1).lgamma() - (n - k + 1).lgamma()
 
 
 def _arguments(unknowns: object, polynomials: object, degree: object) -> tuple[int, int, int]:

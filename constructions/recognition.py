@@ -285,7 +285,7 @@ def _prepared(layer: AttentionLayer, head: int, embeddings: FloatArray, sizes: F
     query_size = sizes @ np.abs(layer.w_q[head]) + (np.abs(layer.b_q[head]) if layer.b_q else 0.0)
     key_size = sizes @ np.abs(layer.w_k[head]) + (np.abs(layer.b_k[head]) if layer.b_k else 0.0)
     d, d_k = layer.w_q[head].shape
-    factor = 2 * (_gamma(d_k) + 3 * _gamma(d + 1))
+    factor = 2 * (rounding_factor(d_k) + 3 * rounding_factor(d + 1))
     lost = 4.0 * (d + 1) * 2.0**-1022
     norms, tallest = row_norms(query_size), row_norms(key_size).max()
     # norms * tallest bounds every partial sum of a score: if it is finite, no score overflows
@@ -334,7 +334,8 @@ def _tiles(start: int, stop: int, m: int) -> Iterator[_Tile]:
             yield _Tile(top, min(stop, top + rows), left, min(m, left + columns))
 
 
-def _gamma(n: int) -> float:
+def rounding_factor(n: int) -> float:
+    r"""$\gamma_n = nu/(1-nu)$ of float64: n roundings, one after the other [Higham2002]."""
     return n * _UNIT / (1 - n * _UNIT)
 
 

@@ -16,7 +16,7 @@ import numpy as np
 from bounds.arithmetic import Ball, exact_integer
 from bounds.bound import Bound
 from bounds.errors import ArgumentError
-from bounds.graph_families import Family, GraphFamily, distinct_neighborhoods, graph_family
+from bounds.graph_families import Family, GraphFamily, graph_family, most_neighborhoods
 from bounds.key_dimension import storage_efficiency
 from bounds.key_dimension_best import KeyDimension, key_dimension
 from bounds.key_dimension_margin import key_dimension_packing
@@ -187,12 +187,11 @@ def _family(
 def _this_graph(target: RelationTarget) -> GraphFamily:
     """The target's graph as the packing bound sees it: by its number of distinct neighbourhoods."""
     pairs = set(map(tuple, target.edges.tolist()))
-    columns = (pairs, {(j, i) for i, j in pairs})
     return GraphFamily(
         "relabelings",
         target.items,
         relations=target.relations,
-        columns=max(distinct_neighborhoods(target.items, side) for side in columns),
+        columns=most_neighborhoods(target.items, pairs),
     )
 
 

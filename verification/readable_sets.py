@@ -7,11 +7,11 @@ from numpy.typing import ArrayLike
 
 from bounds.errors import ArgumentError
 from constructions.attention import checked_array, checked_float
+from constructions.recognition import rounding_factor
 from verification.readout_outputs import (
     COLUMNS,
     cross_products,
     lost_to_underflow,
-    rounding_factor,
     upper_norms,
 )
 

@@ -25,6 +25,7 @@ from bounds.errors import ArgumentError, UndecidedError
 from constructions.attention import AttentionLayer, FloatArray
 from constructions.identity_readout import IdentityLayer
 from constructions.neighbor_sums import NeighborSums
+from constructions.recognition import rounding_factor
 from constructions.relations import IntArray, RelationTarget
 from constructions.screening import row_norms
 from verification.exact_forward import ExactLayer, exact_matrix
@@ -161,11 +162,6 @@ def upper_norms(rows: FloatArray) -> FloatArray:
     """Norms of the rows, rounded up, or an ``OverflowError``."""
     with np.errstate(over="ignore"):
         return _finite(row_norms(np.abs(rows)) * (1 + (rows.shape[1] + 8) * 2.0**-52))
-
-
-def rounding_factor(n: int) -> float:
-    r"""$\gamma_n$, for float64."""
-    return n * _UNIT / (1 - n * _UNIT)
 
 
 def lost_to_underflow(d: int, m: int) -> float:
